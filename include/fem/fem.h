@@ -1,0 +1,12 @@
+// The Free Energy Mixer: everything public.
+#pragma once
+
+#include "fem/io/safetensors.h"
+#include "fem/mixer.h"
+#include "fem/ops/decay_scan.h"
+#include "fem/ops/gated_read.h"
+#include "fem/ops/rotary.h"
+#include "fem/ops/softmax_read.h"
+#include "fem/options.h"
+#include "fem/state.h"
+#include "fem/version.h"

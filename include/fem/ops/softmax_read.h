@@ -1,0 +1,44 @@
+// The differentiable per-channel log-sum-exp attention read.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace fem {
+
+// What every prior's read returns, [B, T, H, V] each.
+struct Read {
+  at::Tensor mean;         // mu_tj = sum_i p_t(i) v_ij
+  at::Tensor free_energy;  // F_tj = 1/beta_j log sum_i p_t(i) exp(beta_j v_ij); undefined without beta
+};
+
+struct SoftmaxRead : Read {
+  at::Tensor log_normalizer;  // [B, Tq, H] log sum_i exp(score_ti); -inf where nothing is visible; not differentiable
+};
+
+struct SoftmaxReadOptions {
+  std::optional<double> scale;           // of the scores; 1/sqrt(K) unless given
+  bool causal = true;                    // query t is position Tk - Tq + t and sees no later key
+  std::optional<int64_t> window;         // sees only keys closer than this: itself and window - 1 before (and after)
+  std::optional<at::Tensor> key_mask;    // [B, Tk] bool, true = a real token
+  std::optional<at::Tensor> cu_seqlens;  // [n + 1] int, borders 0 ... T of sequences packed in one row (B = 1)
+};
+
+// p_t(i) = softmax_i(scale q_t.k_i) over what t may see, then the mean and the free energy of v under p, per channel.
+//   query [B, Tq, H, K]   key [B, Tk, H, K]   value [B, Tk, H, V]   beta [H, V], positive
+// Without beta only the mean is computed: plain attention. A query that sees nothing reads 0, with zero gradients.
+// Gradients flow to query, key, value and beta; nothing of size Tq x Tk is kept.
+// float32 and bfloat16 (accumulated in float32) run fused kernels and need |beta v| <= 40, see clip_value;
+// float64 and other devices run the definition.
+SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options = {});
+
+// The same in plain ATen, as one would write it on paper. Keeps Tq x Tk; differentiable any number of times.
+SoftmaxRead softmax_read_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                    const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options = {});
+
+// v limited to |beta v| <= cap: value [B, T, H, V], beta [H, V], cap in (0, 40].
+at::Tensor clip_value(const at::Tensor& value, const at::Tensor& beta, double cap);
+
+}  // namespace fem

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fem/ops/rotary.h"
+
+namespace fem {
+
+enum class PriorType { kSoftmax };
+
+// Who computes the softmax read: kAuto and kFused our kernels, kReference the definition, kSdpa torch's attention on
+// [v, exp(beta v)].
+enum class SoftmaxBackend { kAuto, kFused, kReference, kSdpa };
+
+// The spelling of each enumerator in configurations, on the command line and in Python.
+template <typename Enum>
+struct Spelling;
+template <>
+struct Spelling<PriorType> {
+  static constexpr std::array values{std::pair{std::string_view("softmax"), PriorType::kSoftmax}};
+};
+template <>
+struct Spelling<SoftmaxBackend> {
+  static constexpr std::array values{
+      std::pair{std::string_view("auto"), SoftmaxBackend::kAuto}, std::pair{std::string_view("fused"), SoftmaxBackend::kFused},
+      std::pair{std::string_view("reference"), SoftmaxBackend::kReference},
+      std::pair{std::string_view("sdpa"), SoftmaxBackend::kSdpa}};
+};
+template <>
+struct Spelling<Dialect> {
+  static constexpr std::array values{std::pair{std::string_view("paper"), Dialect::kPaper},
+                                     std::pair{std::string_view("reference"), Dialect::kReference}};
+};
+
+// Fields, names and defaults of the authors' configuration, then ours (dialect, window).
+struct MixerOptions {
+  int64_t n_embd = 0;
+  int64_t n_head = 0;
+  std::optional<int64_t> fem_dim;
+  double fem_ratio = 0.5;
+  std::optional<int64_t> qk_dim;
+  double p_t_to_fem_ratio = 4.0;
+  PriorType prior_type = PriorType::kSoftmax;
+  SoftmaxBackend softmax_backend = SoftmaxBackend::kAuto;
+  double dropout = 0.0;
+  bool causal = true;
+  bool bias = true;
+  double beta_max_init = 1.8;
+  double value_logexp_cap = 40.0;
+  double eps = 1e-6;
+  bool use_temperature = true;
+  bool use_lse = true;
+  bool use_outer_gate = true;
+  bool use_rope = true;
+  double rope_theta = 10000.0;
+  bool use_conv = true;
+  int64_t conv_hidden = 64;
+  bool conv_norm_first = true;
+  bool conv_bidirectional = false;
+  int64_t ssm_rank = 16;
+  bool mamba_normalize = true;
+  Dialect dialect = Dialect::kPaper;
+  std::optional<int64_t> window;
+
+  // Is there a free-energy branch (and with it the inner gate)?
+  bool has_free_energy() const { return use_lse || use_temperature; }
+};
+
+// Calls visit(name, field, help) for every field: the one list behind JSON, the command line and Python.
+template <typename Options, typename Visitor>
+void visit_mixer_options(Options& o, Visitor&& visit) {
+  visit("n_embd", o.n_embd, "model width D");
+  visit("n_head", o.n_head, "heads H");
+  visit("fem_dim", o.fem_dim, "value width E; unset: fem_ratio decides. Rounded to a multiple of 4 n_head");
+  visit("fem_ratio", o.fem_ratio, "value width relative to n_embd");
+  visit("qk_dim", o.qk_dim, "total query (and key) width; unset: p_t_to_fem_ratio decides. Rounded to a multiple of 2 n_head");
+  visit("p_t_to_fem_ratio", o.p_t_to_fem_ratio, "query plus key width relative to the value width");
+  visit("prior_type", o.prior_type, "selection prior");
+  visit("softmax_backend", o.softmax_backend, "who computes the softmax read");
+  visit("dropout", o.dropout, "probability of dropping an element of the gated read in training");
+  visit("causal", o.causal, "tokens see no later token; off: encoder");
+  visit("bias", o.bias, "projections and norms have biases");
+  visit("beta_max_init", o.beta_max_init, "initial _beta_param; beta = softplus(_beta_param) + eps");
+  visit("value_logexp_cap", o.value_logexp_cap, "values are clipped to |beta v| <= cap, in (0, 40]");
+  visit("eps", o.eps, "floor of beta and of the outer gate");
+  visit("use_temperature", o.use_temperature, "T: learned beta; off: beta = 1");
+  visit("use_lse", o.use_lse, "L: free-energy branch even when use_temperature is off");
+  visit("use_outer_gate", o.use_outer_gate, "G: outer gate");
+  visit("use_rope", o.use_rope, "rotary positions on queries and keys");
+  visit("rope_theta", o.rope_theta, "base of the rotary frequencies");
+  visit("use_conv", o.use_conv, "C: time-decay conditioner");
+  visit("conv_hidden", o.conv_hidden, "conditioner width");
+  visit("conv_norm_first", o.conv_norm_first, "LayerNorm before the conditioner");
+  visit("conv_bidirectional", o.conv_bidirectional, "conditioner scans both ways (encoder only)");
+  visit("ssm_rank", o.ssm_rank, "state size of the mamba prior");
+  visit("mamba_normalize", o.mamba_normalize, "mamba prior: normalise its weights");
+  visit("dialect", o.dialect, "paper, or reference: what the authors' code computes");
+  visit("window", o.window, "softmax prior: sees only this many tokens back, itself included");
+}
+
+// Widths that follow from the options.
+struct MixerSizes {
+  int64_t value = 0;       // E, all heads
+  int64_t head_value = 0;  // V = E / H
+  int64_t key = 0;         // H K, all heads
+  int64_t head_key = 0;    // K
+};
+
+// Checks every field and returns the widths; throws one clear sentence otherwise.
+MixerSizes sizes_of(const MixerOptions& options);
+
+}  // namespace fem
