@@ -1,0 +1,57 @@
+// Keeps the inputs only: both gates are cheaper to compute again than to keep.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "ops/gated_read/gated_read.h"
+
+namespace fem {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct GatedReadFunction : torch::autograd::Function<GatedReadFunction> {
+  static constexpr bool is_traceable = true;
+
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& mean, const OptionalTensor& free_energy,
+                            const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ctx->save_for_backward({mean, free_energy.value_or(at::Tensor()), temperature_logit.value_or(at::Tensor()),
+                            gate_logit.value_or(at::Tensor())});
+    ctx->saved_data["eps"] = eps;
+    return call_gated_read(mean, free_energy, temperature_logit, gate_logit, eps);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto [dmean, dfree_energy, dtemperature, dgate] =
+        call_gated_read_backward(grad[0], saved[0], if_defined(saved[1]), if_defined(saved[2]), if_defined(saved[3]),
+                                 ctx->saved_data["eps"].toDouble());
+    const at::Tensor none;
+    return {dmean, saved[1].defined() ? dfree_energy : none, saved[2].defined() ? dtemperature : none,
+            saved[3].defined() ? dgate : none, none};
+  }
+};
+
+at::Tensor read_autograd(const at::Tensor& mean, const OptionalTensor& free_energy,
+                         const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
+  return GatedReadFunction::apply(mean, free_energy, temperature_logit, gate_logit, eps);
+}
+
+Tensors4 gradient_autograd(const at::Tensor& grad, const at::Tensor& mean, const OptionalTensor& free_energy,
+                           const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
+  if (at::GradMode::is_enabled())
+    return gated_read_gradient(grad, mean, free_energy, temperature_logit, gate_logit, eps);
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return call_gated_read_backward(grad, mean, free_energy, temperature_logit, gate_logit, eps);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fem, Autograd, m) {
+  m.impl("gated_read", read_autograd);
+  m.impl("gated_read_backward", gradient_autograd);
+}
+
+}  // namespace fem

@@ -1,0 +1,82 @@
+// Shared by the softmax_read kernels.
+#pragma once
+
+#include "cpu/pack.h"
+#include "ops/softmax_read/cpu/kernels.h"
+
+namespace fem::softmax_kernels {
+namespace {
+
+using namespace fem::cpu;
+
+// Weights are kept as 2^kGuard p. With |beta v| <= 40 a weight of e^-118 can still matter beside one of 1 (it may meet
+// e^{80} more), and plain float32 ends at e^-87; with the guard nothing that matters underflows, sums of 2^40 terms
+// do not overflow, and the factor is exact. README.md, "Range".
+constexpr int kGuard = 46;
+constexpr float kGuardDown = 1.0f / (1ll << kGuard);
+
+template <typename Scalar>
+inline const Scalar* row(const Rows& tensor, int64_t batch, int64_t token, int64_t head) {
+  return static_cast<const Scalar*>(tensor.data) + batch * tensor.batch + token * tensor.token + head * tensor.head;
+}
+
+// Runs body(float{}) or body(Bfloat16{}): the dtype becomes a type in one place.
+template <typename Body>
+inline auto with_scalar(const Arguments& a, Body&& body) {
+  return a.bfloat16 ? body(Bfloat16{}) : body(float{});
+}
+
+inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
+inline Range clamp(int64_t from, int64_t to, int64_t size) {
+  from = greater(0, lesser(from, size));
+  return {from, greater(from, lesser(to, size))};
+}
+
+// What is mixed: [v, exp(beta v)], or v alone without beta, each part from a whole vector on.
+inline int64_t part_width(const Arguments& a) { return round_up(a.value_width, kLanes); }
+inline int64_t mixed_width(const Arguments& a) { return a.beta ? 2 * part_width(a) : part_width(a); }
+
+// Calls put(n, column, vector) for every vector of [v, exp(beta v)] of the keys [begin, begin + count) of one head.
+// Masked keys mix as 0. Returns the largest |beta v|.
+template <typename Scalar, typename Put>
+inline float mix_keys(const Arguments& a, int64_t batch, int64_t head, int64_t begin, int64_t count, Put&& put) {
+  const float* beta = a.beta ? a.beta + head * a.value_width : nullptr;
+  Floats largest{};
+  for (int64_t n = 0; n < count; ++n) {
+    const bool real = !a.key_mask || a.key_mask[batch * a.keys + begin + n];
+    const Scalar* v = row<Scalar>(a.value, batch, begin + n, head);
+    for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&&) {
+      const Floats x = real ? get(v + c) : Floats{};
+      put(n, c, x);
+      if (!beta) return;
+      const Floats exponent = get(beta + c) * x;
+      put(n, part_width(a) + c, real ? exp(exponent) : Floats{});
+      largest = largest > abs(exponent) ? largest : abs(exponent);
+    });
+  }
+  return max(largest);
+}
+
+// Writes mean, free energy and log-normaliser of one query from its sums out = 2^g sum_i e^{s_i - highest} [v, e]_i.
+template <typename Scalar>
+inline void write_read(const Forward& a, int64_t batch, int64_t head, int64_t t, const float* out, float highest,
+                       float total) {
+  const int64_t width = a.value_width;
+  const int64_t place = (batch * a.queries + t) * a.heads + head;
+  const float* beta = a.beta ? a.beta + head * width : nullptr;
+  const bool empty = total == 0;  // false for NaN
+  const float inverse = empty ? 0 : 1 / total;
+  a.log_normalizer[place] = empty ? -kInfinity : highest + log(splat(total))[0] - kGuard * kLn2;
+  Scalar* mean = static_cast<Scalar*>(a.mean) + place * width;
+  Scalar* free_energy = static_cast<Scalar*>(a.free_energy) + (beta ? place * width : 0);
+  for_vectors(width, [&](int64_t c, auto&& get, auto&& put) {
+    put(mean + c, load(out + c) * inverse);
+    if (!beta) return;
+    const Floats z = load(out + part_width(a) + c) * inverse;
+    put(free_energy + c, empty ? Floats{} : log(z) / get(beta + c));
+  });
+}
+
+}  // namespace
+}  // namespace fem::softmax_kernels

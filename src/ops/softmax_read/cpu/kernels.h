@@ -1,0 +1,77 @@
+// What the softmax_read kernels are given: raw pointers and sizes, no torch.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/isa.h"
+
+namespace fem::softmax_kernels {
+
+// A tensor [B, T, H, width] with unit element stride; strides in elements.
+struct Rows {
+  const void* data;
+  int64_t batch, token, head;
+};
+
+struct Arguments {
+  bool bfloat16;  // else float32
+  int64_t batch, heads, queries, keys, key_width, value_width;
+  float scale;
+  Rows query, key, value;
+  const float* beta;                           // [H, V], null: mean only
+  const int32_t *key_begin, *key_end;          // [Tq] query t sees keys [begin, end) ...
+  const int32_t *query_begin, *query_end;      // [Tk] ... and key i is seen by queries [begin, end)
+  const bool* key_mask;                        // [B, Tk] of real tokens, or null
+};
+
+struct Forward : Arguments {
+  float* keys_packed;    // [B, H, Tk, K] rows of keys, contiguous (pack_keys)
+  float* mixed;          // panels of [v, exp(beta v)] of every key block (pack_keys)
+  float* largest;        // [items of pack_keys] largest |beta v|
+  void* mean;            // [B, Tq, H, V]
+  void* free_energy;     // [B, Tq, H, V] or null
+  float* log_normalizer; // [B, Tq, H]
+};
+
+struct Backward : Arguments {
+  Rows mean, free_energy, grad_mean, grad_free_energy;
+  const float* log_normalizer;  // [B, Tq, H]
+  void *grad_key, *grad_value;  // [B, Tk, H, *]
+};
+
+struct Blocks {
+  int64_t queries, keys;  // a block's size
+  int64_t scratch;        // floats a thread needs
+};
+
+// Forward: pack_keys over (batch, head, key block), then forward over (batch, head, query block).
+FEM_DECLARE_KERNEL(Blocks, forward_blocks, const Arguments&)
+FEM_DECLARE_KERNEL(int64_t, mixed_block_floats, const Arguments&)
+FEM_DECLARE_KERNEL(void, pack_keys, const Forward&, int64_t begin, int64_t end)
+FEM_DECLARE_KERNEL(void, forward, const Forward&, int64_t begin, int64_t end, float* scratch)
+
+// A few queries over many keys, (batch, head) by (batch, head): bound by reading the keys and values once.
+// Writes largest per (batch, head, query); V may be at most step_width().
+FEM_DECLARE_KERNEL(void, step, const Forward&, int64_t begin, int64_t end)
+FEM_DECLARE_KERNEL(int64_t, step_width)
+
+// Backward of one (batch, head): gather_rows once, then key blocks [begin, end) in any split. Sums of scaled dquery go
+// to grad_query [Tq, padded K] and of dbeta to grad_beta [V], both set to 0 by the caller.
+struct HeadScratch {
+  float* query;      // [Tq, K] rows, scaled
+  float* gradients;  // [Tq, mixed width] rows [dmean, dz], scaled
+  float* correction; // [Tq] sum_i p dp, scaled
+  float* grad_query; // [Tq, padded K]
+  float* grad_beta;  // [V] or null
+  float* tiles;      // Blocks::scratch floats
+};
+FEM_DECLARE_KERNEL(Blocks, backward_blocks, const Arguments&)
+FEM_DECLARE_KERNEL(int64_t, padded_key_width, const Arguments&)
+FEM_DECLARE_KERNEL(int64_t, gradient_row_width, const Arguments&)
+FEM_DECLARE_KERNEL(void, gather_rows, const Backward&, int64_t head, const HeadScratch&, bool with_grad_beta)
+FEM_DECLARE_KERNEL(void, backward, const Backward&, int64_t head, int64_t begin, int64_t end, const HeadScratch&)
+// dquery of tokens [begin, end) <- scale * sum of the parts, each [Tq, padded K].
+FEM_DECLARE_KERNEL(void, write_grad_query, const Backward&, int64_t head, int64_t begin, int64_t end,
+                   float* const* parts, int64_t count, void* grad_query)
+
+}  // namespace fem::softmax_kernels

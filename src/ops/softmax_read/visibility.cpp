@@ -1,0 +1,77 @@
+#include "ops/softmax_read/visibility.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "util/check.h"
+
+namespace fem {
+namespace {
+
+// First and one-past-last position of the sequence each position belongs to.
+Intervals sequence_borders(int64_t length, const at::Tensor& cu_seqlens) {
+  const at::Tensor borders = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
+  const int64_t* at = borders.const_data_ptr<int64_t>();
+  const int64_t count = borders.numel();
+  FEM_CHECK(at[0] == 0 && at[count - 1] == length, "softmax_read: cu_seqlens must run from 0 to T=", length,
+            ", got ", at[0], " ... ", at[count - 1]);
+  Intervals sequence{std::vector<int32_t>(length), std::vector<int32_t>(length)};
+  for (int64_t s = 0; s + 1 < count; ++s) {
+    FEM_CHECK(at[s] <= at[s + 1], "softmax_read: cu_seqlens must not decrease, got ", at[s], " before ", at[s + 1],
+              " at index ", s);
+    for (int64_t t = at[s]; t < at[s + 1]; ++t) {
+      sequence.begin[t] = static_cast<int32_t>(at[s]);
+      sequence.end[t] = static_cast<int32_t>(at[s + 1]);
+    }
+  }
+  return sequence;
+}
+
+}  // namespace
+
+Intervals visible_intervals(int64_t queries, int64_t keys, bool causal, std::optional<int64_t> window,
+                            const std::optional<at::Tensor>& cu_seqlens) {
+  Intervals visible = cu_seqlens
+                          ? sequence_borders(queries, *cu_seqlens)
+                          : Intervals{std::vector<int32_t>(queries, 0), std::vector<int32_t>(queries, static_cast<int32_t>(keys))};
+  for (int64_t t = 0; t < queries; ++t) {
+    const int64_t position = causal ? keys - queries + t : t;
+    int64_t begin = visible.begin[t];
+    int64_t end = visible.end[t];
+    if (causal) end = std::min(end, position + 1);
+    if (window) begin = std::max(begin, position - *window + 1);
+    if (window && !causal) end = std::min(end, position + *window);
+    visible.end[t] = static_cast<int32_t>(std::max<int64_t>(end, 0));
+    visible.begin[t] = static_cast<int32_t>(std::min<int64_t>(begin, visible.end[t]));
+  }
+  return visible;
+}
+
+Intervals transposed(const Intervals& keys_of_query, int64_t keys) {
+  const auto queries = static_cast<int32_t>(keys_of_query.begin.size());
+  Intervals queries_of_key;
+  int32_t first = 0, past = 0;  // both borders only move on, as those of the queries do
+  for (int64_t key = 0; key < keys; ++key) {
+    while (first < queries && keys_of_query.end[first] <= key) ++first;
+    while (past < queries && keys_of_query.begin[past] <= key) ++past;
+    queries_of_key.begin.push_back(first);
+    queries_of_key.end.push_back(std::max(first, past));
+  }
+  return queries_of_key;
+}
+
+at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options) {
+  const int64_t queries = query.size(1);
+  const Intervals visible =
+      visible_intervals(queries, key.size(1), options.causal, options.window, options.cu_seqlens);
+  const auto border = [&](const std::vector<int32_t>& values) {
+    return at::tensor(values, at::kInt).to(query.device()).view({1, 1, queries, 1});
+  };
+  const at::Tensor index = at::arange(key.size(1), query.options().dtype(at::kInt));
+  const at::Tensor inside = (index >= border(visible.begin)).logical_and(index < border(visible.end));
+  if (!options.key_mask) return inside;
+  return inside.logical_and(options.key_mask->view({key.size(0), 1, 1, key.size(1)}));
+}
+
+}  // namespace fem

@@ -1,0 +1,25 @@
+// Which keys a query may see, in the one form that definition and kernels share.
+#pragma once
+
+#include <vector>
+
+#include "fem/ops/softmax_read.h"
+
+namespace fem {
+
+// Query t sees the keys begin[t] <= i < end[t] that the key mask keeps. Causality, windows, packed sequences and
+// streaming all give such intervals, and both borders never decrease with t: the kernels skip tiles by that.
+struct Intervals {
+  std::vector<int32_t> begin, end;  // one entry a query
+};
+
+Intervals visible_intervals(int64_t queries, int64_t keys, bool causal, std::optional<int64_t> window,
+                            const std::optional<at::Tensor>& cu_seqlens);
+
+// For every key the queries between the first and the last that see it.
+Intervals transposed(const Intervals& keys_of_query, int64_t keys);
+
+// The same as a boolean tensor [B or 1, 1, Tq, Tk] on the device of query.
+at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options);
+
+}  // namespace fem
