@@ -1,0 +1,62 @@
+#include "fem/ops/rotary.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "io/error_text.h"
+#include "support/tolerance.h"
+
+namespace fem::testing {
+namespace {
+
+at::Tensor score(const at::Tensor& q, const at::Tensor& k, int64_t at_q, int64_t at_k, Dialect dialect) {
+  const auto turned = [&](const at::Tensor& x, int64_t position) {
+    return rotary(x.view({1, 1, 1, -1}), at::tensor({position}), 10000.0, dialect).view(-1);
+  };
+  return turned(q, at_q).dot(turned(k, at_k));
+}
+
+TEST(Rotary, PaperDialectTurnsEachPairByItsAngle) {
+  const at::Tensor x = at::randn({1, 1, 1, 6}, at::kDouble);
+  const at::Tensor y = rotary(x, at::tensor({7}), 100.0);
+  for (int64_t m = 0; m < 3; ++m) {
+    const double angle = 7 * std::pow(100.0, -2.0 * static_cast<double>(m) / 6);
+    const double a = x[0][0][0][2 * m].item<double>(), b = x[0][0][0][2 * m + 1].item<double>();
+    EXPECT_NEAR(y[0][0][0][2 * m].item<double>(), a * std::cos(angle) - b * std::sin(angle), 1e-12);
+    EXPECT_NEAR(y[0][0][0][2 * m + 1].item<double>(), a * std::sin(angle) + b * std::cos(angle), 1e-12);
+  }
+}
+
+TEST(Rotary, PaperDialectDependsOnDistancesAloneAndTheReferenceDialectDoesNot) {
+  at::manual_seed(1);
+  const at::Tensor q = at::randn({8}, at::kDouble), k = at::randn({8}, at::kDouble);
+  const auto gap = [&](Dialect dialect) {
+    return std::abs((score(q, k, 5, 2, dialect) - score(q, k, 1005, 1002, dialect)).item<double>());
+  };
+  EXPECT_LT(gap(Dialect::kPaper), 1e-10);
+  EXPECT_GT(gap(Dialect::kReference), 1e-3);
+}
+
+TEST(Rotary, OffsetsAndRowsOfPositionsAgree) {
+  const at::Tensor x = at::randn({2, 9, 2, 4});
+  const at::Tensor all = rotary(x, at::arange(9));
+  EXPECT_TRUE(at::equal(rotary(x.slice(1, 4), at::arange(4, 9)), all.slice(1, 4)));
+  EXPECT_TRUE(at::equal(rotary(x, at::arange(9).expand({2, 9})), all));
+}
+
+TEST(Rotary, KeepsItsAnglesFarOut) {
+  const int64_t far = 1000000;
+  const at::Tensor x = at::ones({1, 1, 1, 2});
+  const at::Tensor y = rotary(x, at::tensor({far}));
+  EXPECT_NEAR(y[0][0][0][0].item<double>(), std::cos(1e6) - std::sin(1e6), 1e-6);
+}
+
+TEST(Rotary, ErrorsAreSentences) {
+  const at::Tensor x = at::randn({2, 5, 3, 4});
+  EXPECT_TRUE(fails_with("with K even, got [2, 5, 3, 3]", [&] { rotary(x.slice(3, 1), at::arange(5)); }));
+  EXPECT_TRUE(fails_with("positions of shape [T] or [B, T] with T=5", [&] { rotary(x, at::arange(4)); }));
+  EXPECT_TRUE(fails_with("expected integer positions", [&] { rotary(x, at::randn({5})); }));
+}
+
+}  // namespace
+}  // namespace fem::testing

@@ -1,0 +1,45 @@
+// Every bound the tests compare against, in one place (CONTRIBUTING.md has the policy).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+namespace fem::testing {
+
+// An error bound relative to the largest magnitude of the expected tensor: |actual - expected| <= bound * max|expected|.
+struct Tolerance {
+  double bound;
+};
+
+constexpr double kEps32 = 1.1920929e-07;
+constexpr double kEps16 = 7.8125e-03;  // bfloat16
+
+// Another implementation of the same formula in float64 (goldens, definition against kernel, streaming against whole).
+constexpr Tolerance kFloat64{1e-9};
+// Central differences in float64 with step 1e-6: truncation and cancellation leave about eight digits.
+constexpr Tolerance kFiniteDifference{2e-7};
+// A float32 kernel against the float64 definition: sums of a few thousand terms lose some tens of eps.
+constexpr Tolerance kFloat32{64 * kEps32};
+// Gradients go through one more product and division.
+constexpr Tolerance kFloat32Gradient{256 * kEps32};
+// A whole layer in float32: a dozen operators, two normalisations.
+constexpr Tolerance kFloat32Layer{512 * kEps32};
+constexpr Tolerance kFloat32LayerGradient{2048 * kEps32};
+// bfloat16 in and out, float32 inside: the rounding of inputs and outputs dominates.
+constexpr Tolerance kBfloat16{2 * kEps16};
+constexpr Tolerance kBfloat16Gradient{4 * kEps16};
+
+inline Tolerance forward_tolerance(at::ScalarType dtype) {
+  return dtype == at::kDouble ? kFloat64 : dtype == at::kFloat ? kFloat32 : kBfloat16;
+}
+inline Tolerance gradient_tolerance(at::ScalarType dtype) {
+  return dtype == at::kDouble ? kFloat64 : dtype == at::kFloat ? kFloat32Gradient : kBfloat16Gradient;
+}
+
+// Compares in float64. Shapes, infinities and NaN must agree. An expected tensor that is zero throughout proves nothing
+// and fails, unless a magnitude is given: that of the terms which cancel, where the result is their small difference.
+::testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, Tolerance tolerance,
+                                 double magnitude = 0);
+
+}  // namespace fem::testing
