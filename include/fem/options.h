@@ -26,10 +26,10 @@ struct Spelling<PriorType> {
 };
 template <>
 struct Spelling<SoftmaxBackend> {
-  static constexpr std::array values{
-      std::pair{std::string_view("auto"), SoftmaxBackend::kAuto}, std::pair{std::string_view("fused"), SoftmaxBackend::kFused},
-      std::pair{std::string_view("reference"), SoftmaxBackend::kReference},
-      std::pair{std::string_view("sdpa"), SoftmaxBackend::kSdpa}};
+  static constexpr std::array values{std::pair{std::string_view("auto"), SoftmaxBackend::kAuto},
+                                     std::pair{std::string_view("fused"), SoftmaxBackend::kFused},
+                                     std::pair{std::string_view("reference"), SoftmaxBackend::kReference},
+                                     std::pair{std::string_view("sdpa"), SoftmaxBackend::kSdpa}};
 };
 template <>
 struct Spelling<Dialect> {
@@ -78,7 +78,8 @@ void visit_mixer_options(Options& o, Visitor&& visit) {
   visit("n_head", o.n_head, "heads H");
   visit("fem_dim", o.fem_dim, "value width E; unset: fem_ratio decides. Rounded to a multiple of 4 n_head");
   visit("fem_ratio", o.fem_ratio, "value width relative to n_embd");
-  visit("qk_dim", o.qk_dim, "total query (and key) width; unset: p_t_to_fem_ratio decides. Rounded to a multiple of 2 n_head");
+  visit("qk_dim", o.qk_dim,
+        "total query (and key) width; unset: p_t_to_fem_ratio decides. Rounded to a multiple of 2 n_head");
   visit("p_t_to_fem_ratio", o.p_t_to_fem_ratio, "query plus key width relative to the value width");
   visit("prior_type", o.prior_type, "selection prior");
   visit("softmax_backend", o.softmax_backend, "who computes the softmax read");

@@ -37,11 +37,11 @@ struct MixerState {
   std::map<std::string, TokenCache> caches;        // the prior's, one row a token
   std::map<std::string, at::Tensor> accumulators;  // the prior's, of fixed size, [B, ...]
 
-  MixerState clone() const;                                 // shares no memory
-  MixerState select(const at::Tensor& batch_index) const;   // rows by index: reorder, repeat or drop (beam search)
-  void rollback(const MixerState& snapshot);                // back to an earlier copy of this state; caches are not copied
+  MixerState clone() const;                                // shares no memory
+  MixerState select(const at::Tensor& batch_index) const;  // rows by index: reorder, repeat or drop (beam search)
+  void rollback(const MixerState& snapshot);  // back to an earlier copy of this state; caches are not copied
 
-  std::map<std::string, at::Tensor> to_tensors() const;     // for fem::save_safetensors
+  std::map<std::string, at::Tensor> to_tensors() const;  // for fem::save_safetensors
   static MixerState from_tensors(const std::map<std::string, at::Tensor>& tensors);
 };
 

@@ -28,7 +28,8 @@ struct Left {
 
 // Not inlined: the surroundings would take registers from the accumulators.
 template <int kRows, bool kAccumulate>
-__attribute__((noinline)) void tile(int64_t depth, Left a, const float* panel, float* c, int64_t c_row) {
+__attribute__((noinline)) void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_column, const float* panel,
+                                    float* c, int64_t c_row) {
   Floats low[kRows], high[kRows];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
@@ -39,11 +40,11 @@ __attribute__((noinline)) void tile(int64_t depth, Left a, const float* panel, f
     const Floats b_low = load(panel), b_high = load(panel + kLanes);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      const Floats x = splat(a.data[r * a.row]);
+      const Floats x = splat(a[r * a_row]);
       low[r] += x * b_low;
       high[r] += x * b_high;
     }
-    a.data += a.column;
+    a += a_column;
     panel += kPanel;
   }
 #pragma GCC unroll 12
@@ -57,9 +58,9 @@ __attribute__((noinline)) void tile(int64_t depth, Left a, const float* panel, f
 
 // The last, smaller tile of a column of tiles.
 template <bool kAccumulate, int kRows = kTileRows - 1>
-inline void tile_of(int rows, int64_t depth, Left a, const float* panel, float* c, int64_t c_row) {
+inline void tile_of(int64_t rows, int64_t depth, Left a, const float* panel, float* c, int64_t c_row) {
   if constexpr (kRows > 0) {
-    if (rows == kRows) return tile<kRows, kAccumulate>(depth, a, panel, c, c_row);
+    if (rows == kRows) return tile<kRows, kAccumulate>(depth, a.data, a.row, a.column, panel, c, c_row);
     tile_of<kAccumulate, kRows - 1>(rows, depth, a, panel, c, c_row);
   }
 }
@@ -74,9 +75,10 @@ inline void multiply_panel(int64_t row_begin, int64_t row_end, Left a, const flo
     const Left left{a.data + r * a.row + from * a.column, a.row, a.column};
     const int64_t depth = to > from ? to - from : 0;
     if (rows == kTileRows)
-      tile<kTileRows, kAccumulate>(depth, left, panel + from * kPanel, c + r * c_row, c_row);
+      tile<kTileRows, kAccumulate>(depth, left.data, left.row, left.column, panel + from * kPanel, c + r * c_row,
+                                   c_row);
     else
-      tile_of<kAccumulate>(static_cast<int>(rows), depth, left, panel + from * kPanel, c + r * c_row, c_row);
+      tile_of<kAccumulate>(rows, depth, left, panel + from * kPanel, c + r * c_row, c_row);
   }
 }
 

@@ -77,8 +77,9 @@ inline void for_vectors(int64_t width, Body&& body) {
   for (; i + kLanes <= width; i += kLanes)
     body(i, [](const auto* p) { return load(p); }, [](auto* p, Floats x) { store(p, x); });
   if (const int64_t rest = width - i; rest > 0)
-    body(i, [rest](const auto* p) { return load_first(p, rest); },
-         [rest](auto* p, Floats x) { store_first(p, x, rest); });
+    body(
+        i, [rest](const auto* p) { return load_first(p, rest); },
+        [rest](auto* p, Floats x) { store_first(p, x, rest); });
 }
 
 inline float sum(Floats x) {

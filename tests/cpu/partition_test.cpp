@@ -18,7 +18,8 @@ RC_GTEST_PROP(Partition, CoversEveryItemOnceInRunsOfNearlyEqualCost, ()) {
   RC_ASSERT(static_cast<int64_t>(borders.size()) == parts + 1);
   RC_ASSERT(borders.front() == 0 && borders.back() == repeats * static_cast<int64_t>(costs.size()));
   RC_ASSERT(std::is_sorted(borders.begin(), borders.end()));
-  const double share = std::accumulate(costs.begin(), costs.end(), 0.0) * static_cast<double>(repeats) / static_cast<double>(parts);
+  const double share =
+      std::accumulate(costs.begin(), costs.end(), 0.0) * static_cast<double>(repeats) / static_cast<double>(parts);
   const double largest = *std::max_element(costs.begin(), costs.end());
   for (int64_t p = 0; p < parts; ++p) {
     double cost = 0;

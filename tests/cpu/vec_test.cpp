@@ -57,7 +57,8 @@ TEST_P(Vec, SigmoidAndSoftplusAreWithinTheirUlp) {
 }
 
 TEST_P(Vec, Bfloat16RoundsAsTorchDoes) {
-  const at::Tensor x = at::cat({at::randn({1001}), at::tensor({0.f, -0.f, INFINITY, -INFINITY, 1.00390625f, 1.01171875f})});
+  const at::Tensor x =
+      at::cat({at::randn({1001}), at::tensor({0.f, -0.f, INFINITY, -INFINITY, 1.00390625f, 1.01171875f})});
   const at::Tensor y = at::empty({x.numel()}, at::kBFloat16);
   vec_test::to_bfloat16()(x.const_data_ptr<float>(), static_cast<uint16_t*>(y.data_ptr()), x.numel());
   EXPECT_TRUE(at::equal(y, x.to(at::kBFloat16)));

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
-#include "io/error_text.h"
+#include "support/error_text.h"
 #include "support/gradient_check.h"
 #include "support/kernel_test.h"
 #include "support/tolerance.h"
@@ -74,7 +74,8 @@ TEST_P(DecayScan, KeepsItsStateOverAHundredThousandTokens) {
   const at::Tensor h = decay_scan(u, log_decay);
   at::Tensor state = at::zeros({1, 3}, at::kDouble);
   for (int64_t t = 0; t < tokens; ++t) state = state * log_decay.select(1, t).to(at::kDouble).exp() + u.select(1, t);
-  for (int64_t c = 0; c < 3; ++c) EXPECT_TRUE(close(h.select(1, tokens - 1).select(1, c), state.select(1, c), kFloat32));
+  for (int64_t c = 0; c < 3; ++c)
+    EXPECT_TRUE(close(h.select(1, tokens - 1).select(1, c), state.select(1, c), kFloat32));
 }
 
 TEST_P(DecayScan, MinusInfinityForgetsThePast) {

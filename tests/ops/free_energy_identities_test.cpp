@@ -14,9 +14,9 @@ constexpr double kSlack = 1e-9;  // absolute, of quantities of order one in floa
 
 // One query over n keys and V channels, with everything the identities speak of.
 struct Problem {
-  at::Tensor scores;      // [n]
-  at::Tensor value;       // [n, V]
-  at::Tensor beta;        // [V]
+  at::Tensor scores;             // [n]
+  at::Tensor value;              // [n, V]
+  at::Tensor beta;               // [V]
   at::Tensor mean, free_energy;  // [V]
   at::Tensor prior, posterior;   // p [n, 1], q [n, V]
 
@@ -31,8 +31,9 @@ struct Problem {
   // The operator under test: scores become those of one query with key width 1.
   static Read of(const at::Tensor& scores, const at::Tensor& value, const at::Tensor& beta) {
     const int64_t n = value.size(0), width = value.size(1);
-    const SoftmaxRead read = softmax_read(at::ones({1, 1, 1, 1}, value.options()), scores.view({1, n, 1, 1}),
-                                          value.view({1, n, 1, width}), beta.view({1, width}), {.scale = 1.0, .causal = false});
+    const SoftmaxRead read =
+        softmax_read(at::ones({1, 1, 1, 1}, value.options()), scores.view({1, n, 1, 1}), value.view({1, n, 1, width}),
+                     beta.view({1, width}), {.scale = 1.0, .causal = false});
     return {read.mean.view({width}), read.free_energy.view({width})};
   }
 
@@ -96,8 +97,9 @@ RC_GTEST_PROP(FreeEnergy, HessianIsThePosteriorsCovariance, ()) {
   const auto options = at::TensorOptions(at::kDouble);
   const Problem p(at::randn({n}, options), at::randn({n, 1}, options), at::rand({1}, options) * 3 + 0.1);
   const at::Tensor value = p.value.clone().requires_grad_();
-  const at::Tensor gradient = torch::autograd::grad({Problem::of(p.scores, value, p.beta).free_energy.sum()}, {value}, {},
-                                                    /*retain_graph=*/true, /*create_graph=*/true)[0];
+  const at::Tensor gradient =
+      torch::autograd::grad({Problem::of(p.scores, value, p.beta).free_energy.sum()}, {value}, {},
+                            /*retain_graph=*/true, /*create_graph=*/true)[0];
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < n; ++i)
     rows.push_back(torch::autograd::grad({gradient[i].sum()}, {value}, {}, true)[0].squeeze(1));

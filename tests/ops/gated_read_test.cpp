@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
-#include "io/error_text.h"
+#include "support/error_text.h"
 #include "support/gradient_check.h"
 #include "support/kernel_test.h"
 #include "support/tolerance.h"
@@ -25,12 +25,13 @@ std::vector<at::Tensor> random_inputs(at::IntArrayRef shape) {
 }
 
 template <typename Function>
-std::vector<at::Tensor> run(Function&& function, const std::vector<at::Tensor>& inputs, at::ScalarType dtype, Gates gates,
-                            const at::Tensor& g) {
+std::vector<at::Tensor> run(Function&& function, const std::vector<at::Tensor>& inputs, at::ScalarType dtype,
+                            Gates gates, const at::Tensor& g) {
   std::vector<at::Tensor> x;
   for (const at::Tensor& input : inputs) x.push_back(input.to(dtype).clone().requires_grad_());
-  const at::Tensor out = function(Read{x[0], gates.inner ? x[1] : at::Tensor()}, gates.inner ? std::optional(x[2]) : std::nullopt,
-                                  gates.outer ? std::optional(x[3]) : std::nullopt, 1e-6);
+  const at::Tensor out =
+      function(Read{x[0], gates.inner ? x[1] : at::Tensor()}, gates.inner ? std::optional(x[2]) : std::nullopt,
+               gates.outer ? std::optional(x[3]) : std::nullopt, 1e-6);
   std::vector<at::Tensor> wrt{x[0]};
   if (gates.inner) wrt.insert(wrt.end(), {x[1], x[2]});
   if (gates.outer) wrt.push_back(x[3]);
@@ -42,7 +43,8 @@ std::vector<at::Tensor> run(Function&& function, const std::vector<at::Tensor>& 
 TEST_P(GatedRead, KernelMatchesTheDefinitionForwardAndBackward) {
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble})
     for (const Gates gates : {Gates{true, true}, Gates{true, false}, Gates{false, true}})
-      for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 63, 3, 7}, {1, 111, 2, 32}, {1, 1, 1, 1}, {2, 5, 2, 100}}) {
+      for (const std::vector<int64_t>& shape :
+           {std::vector<int64_t>{2, 63, 3, 7}, {1, 111, 2, 32}, {1, 1, 1, 1}, {2, 5, 2, 100}}) {
         SCOPED_TRACE(::testing::Message() << at::toString(dtype) << shape << gates.inner << gates.outer);
         auto inputs = random_inputs(shape);
         for (at::Tensor& x : inputs) x = x.to(dtype).to(at::kDouble);
@@ -87,8 +89,10 @@ TEST(GatedReadErrors, AreSentences) {
   const at::Tensor x = at::randn({2, 5, 3, 4});
   const auto expect = [](auto&& call, const char* text) { EXPECT_TRUE(fails_with(text, call)); };
   expect([&] { gated_read({x[0], x[0]}, x[0], x[0]); }, "gated_read: expected mean of shape [B, T, H, V]");
-  expect([&] { gated_read({x, {}}, x, x); }, "free_energy and temperature_logit belong together, got only temperature_logit");
-  expect([&] { gated_read({x, x}, x, x.slice(3, 1)); }, "expected gate_logit like mean, Float [2, 5, 3, 4] on cpu, got Float [2, 5, 3, 3]");
+  expect([&] { gated_read({x, {}}, x, x); },
+         "free_energy and temperature_logit belong together, got only temperature_logit");
+  expect([&] { gated_read({x, x}, x, x.slice(3, 1)); },
+         "expected gate_logit like mean, Float [2, 5, 3, 4] on cpu, got Float [2, 5, 3, 3]");
 }
 
 }  // namespace

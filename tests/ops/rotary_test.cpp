@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "io/error_text.h"
+#include "support/error_text.h"
 #include "support/tolerance.h"
 
 namespace fem::testing {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "fem/ops/softmax_read.h"
-#include "io/error_text.h"
+#include "support/error_text.h"
 
 namespace fem::testing {
 namespace {
@@ -38,7 +38,8 @@ TEST(SoftmaxReadErrors, DtypesAndDevicesThatDoNotFitAreNamed) {
 }
 
 TEST(SoftmaxReadErrors, MasksWindowsAndBordersThatDoNotFitAreNamed) {
-  expect(error(kQuery, kQuery, kValue, kBeta, {.key_mask = at::ones({2, 4}, at::kBool)}), "key_mask as bool [B=2, T=5]");
+  expect(error(kQuery, kQuery, kValue, kBeta, {.key_mask = at::ones({2, 4}, at::kBool)}),
+         "key_mask as bool [B=2, T=5]");
   expect(error(kQuery, kQuery, kValue, kBeta, {.key_mask = at::ones({2, 5})}), "got Float [2, 5]");
   expect(error(kQuery, kQuery, kValue, kBeta, {.window = 0}), "window of at least 1 token, got 0");
   const auto packed = [&](std::vector<int64_t> borders, int64_t rows = 1) {
@@ -55,7 +56,8 @@ TEST(SoftmaxReadErrors, MasksWindowsAndBordersThatDoNotFitAreNamed) {
 TEST(SoftmaxReadErrors, ValuesBeyondTheRangeAreNamed) {
   const at::Tensor value = kValue.clone();
   value[1][3][2][5] = 52.5;
-  expect(error(kQuery, kQuery, value, kBeta), "|beta v| reaches 52.5 but float32 and bfloat16 allow 40: clip the value");
+  expect(error(kQuery, kQuery, value, kBeta),
+         "|beta v| reaches 52.5 but float32 and bfloat16 allow 40: clip the value");
   expect(error(kQuery.slice(1, 0, 1), kQuery, value, kBeta, {.causal = false}), "|beta v| reaches 52.5");
   EXPECT_NO_THROW(softmax_read(kQuery, kQuery, clip_value(value, kBeta, 40), kBeta));
 }

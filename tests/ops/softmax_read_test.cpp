@@ -22,7 +22,8 @@ struct Result {
 template <typename ReadFunction>
 Result run(ReadFunction&& function, const SoftmaxInputs& in, const at::Tensor& g1, const at::Tensor& g2) {
   Result result{function(in.query, in.key, in.value, in.beta, in.options), {}};
-  std::vector<at::Tensor> outputs{result.read.mean}, seeds{g1.to(in.query.scalar_type())}, wrt{in.query, in.key, in.value};
+  std::vector<at::Tensor> outputs{result.read.mean}, seeds{g1.to(in.query.scalar_type())},
+      wrt{in.query, in.key, in.value};
   if (in.beta) {
     outputs.push_back(result.read.free_energy);
     seeds.push_back(g2.to(in.query.scalar_type()));
@@ -44,7 +45,8 @@ void expect_kernel_equals_definition(const SoftmaxCase& c, at::ScalarType dtype)
 
   const Tolerance forward = forward_tolerance(dtype), backward = gradient_tolerance(dtype);
   EXPECT_TRUE(close(actual.read.mean, expected.read.mean, forward));
-  EXPECT_TRUE(close(actual.read.log_normalizer, expected.read.log_normalizer, dtype == at::kDouble ? kFloat64 : kFloat32));
+  EXPECT_TRUE(
+      close(actual.read.log_normalizer, expected.read.log_normalizer, dtype == at::kDouble ? kFloat64 : kFloat32));
   if (exact.beta) {
     EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward));
   }
@@ -52,7 +54,8 @@ void expect_kernel_equals_definition(const SoftmaxCase& c, at::ScalarType dtype)
   for (size_t i = 0; i < actual.gradients.size(); ++i) {
     SCOPED_TRACE(names[i]);
     // Gradients of scores vanish where a query sees one key; that of beta is a difference of two sums of this size.
-    const double magnitude = i < 3 ? 1 : (g2 * expected.read.free_energy / *exact.beta).abs().sum({0, 1}).max().item<double>();
+    const double magnitude =
+        i < 3 ? 1 : (g2 * expected.read.free_energy / *exact.beta).abs().sum({0, 1}).max().item<double>();
     EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], backward, magnitude));
   }
 }
@@ -95,7 +98,9 @@ TEST_P(SoftmaxRead, StridedInputsGiveTheSame) {
   const at::Tensor g = at::randn({2, 70, 3, 8});
   const Result expected = run(fem::softmax_read, in, g, g);
   SoftmaxInputs strided = in;
-  const auto every_second = [](const at::Tensor& x) { return at::stack({x, x}, -1).flatten(-2).slice(-1, 0, std::nullopt, 2); };
+  const auto every_second = [](const at::Tensor& x) {
+    return at::stack({x, x}, -1).flatten(-2).slice(-1, 0, std::nullopt, 2);
+  };
   strided.query = in.query.transpose(1, 2).contiguous().transpose(1, 2);
   strided.key = every_second(in.key);
   strided.value = at::cat({in.value, in.value}, 3).slice(3, 0, 8);
@@ -105,7 +110,8 @@ TEST_P(SoftmaxRead, StridedInputsGiveTheSame) {
 }
 
 TEST_P(SoftmaxRead, EmptyInputsGiveEmptyOrZeroReads) {
-  for (const auto& [batch, queries, keys] : std::vector<std::array<int64_t, 3>>{{0, 5, 5}, {2, 0, 0}, {2, 0, 7}, {2, 9, 0}, {2, 2, 0}}) {
+  for (const auto& [batch, queries, keys] :
+       std::vector<std::array<int64_t, 3>>{{0, 5, 5}, {2, 0, 0}, {2, 0, 7}, {2, 9, 0}, {2, 2, 0}}) {
     for (const auto dtype : {at::kFloat, at::kDouble}) {
       const SoftmaxInputs in = cast(make_inputs({"", batch, queries, keys, 2, 8, 4, false}), dtype);
       const at::Tensor g = at::ones({batch, queries, 2, 4});
@@ -181,7 +187,8 @@ TEST_P(SoftmaxRead, ValuesUpToTheCapStayFiniteAndExact) {
   EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, kFloat32));
   // Gradients are sums of up to `length` terms of order one, for beta times the value, that cancel almost entirely.
   for (size_t i = 0; i < 4; ++i)
-    EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], kFloat32Gradient, i == 3 ? 20.0 * length : length)) << i;
+    EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], kFloat32Gradient, i == 3 ? 20.0 * length : length))
+        << i;
 }
 
 TEST_P(SoftmaxRead, LargeScoresStayFiniteAndExact) {
@@ -214,7 +221,8 @@ TEST_P(SoftmaxRead, ThirtyTwoThousandTokensMatchTheDefinition) {
 }
 
 TEST_P(SoftmaxRead, WithoutBetaEqualsTorchAttention) {
-  const SoftmaxInputs in = cast(make_inputs({"", 2, 150, 150, 2, 16, 12, true, std::nullopt, false, {}, true}), at::kFloat);
+  const SoftmaxInputs in =
+      cast(make_inputs({"", 2, 150, 150, 2, 16, 12, true, std::nullopt, false, {}, true}), at::kFloat);
   const at::Tensor g = at::randn({2, 150, 2, 12});
   const Result actual = run(fem::softmax_read, in, g, g);
   const at::Tensor expected = at::scaled_dot_product_attention(in.query.transpose(1, 2), in.key.transpose(1, 2),

@@ -1,9 +1,8 @@
 // torch has no gradient check in C++; this is one.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <functional>
 #include <vector>

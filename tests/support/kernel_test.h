@@ -1,10 +1,9 @@
 // Fixtures for tests of kernels: every instruction set, a chosen number of threads, poisoned memory.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 
 #include "cpu/isa.h"
 

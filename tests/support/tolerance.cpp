@@ -13,7 +13,8 @@ namespace fem::testing {
   const at::Tensor a = actual.detach().to(at::kDouble).contiguous().view(-1);
   const at::Tensor b = expected.detach().to(at::kDouble).contiguous().view(-1);
   const at::Tensor finite = at::isfinite(b);
-  if (!at::equal(at::isnan(a), at::isnan(b)) || !at::equal(a.masked_select(finite.logical_not()), b.masked_select(finite.logical_not())))
+  if (!at::equal(at::isnan(a), at::isnan(b)) ||
+      !at::equal(a.masked_select(finite.logical_not()), b.masked_select(finite.logical_not())))
     return ::testing::AssertionFailure() << "infinities or NaN differ: " << a.isnan().sum().item<int64_t>()
                                          << " NaN against " << b.isnan().sum().item<int64_t>() << " expected, of "
                                          << b.numel();
@@ -27,7 +28,8 @@ namespace fem::testing {
   return ::testing::AssertionFailure() << "element " << worst << " of " << b.numel() << " (shape " << expected.sizes()
                                        << ") is " << a[worst].item<double>() << ", expected " << b[worst].item<double>()
                                        << "; error " << error << " = " << error / scale << " of the largest, allowed "
-                                       << tolerance.bound << "; " << (difference > tolerance.bound * scale).sum().item<int64_t>()
+                                       << tolerance.bound << "; "
+                                       << (difference > tolerance.bound * scale).sum().item<int64_t>()
                                        << " elements outside";
 }
 

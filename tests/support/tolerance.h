@@ -1,13 +1,13 @@
 // Every bound the tests compare against, in one place (CONTRIBUTING.md has the policy).
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 namespace fem::testing {
 
-// An error bound relative to the largest magnitude of the expected tensor: |actual - expected| <= bound * max|expected|.
+// An error bound relative to the largest magnitude of the expected tensor: |actual - expected| <= bound *
+// max|expected|.
 struct Tolerance {
   double bound;
 };

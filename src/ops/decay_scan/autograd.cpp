@@ -24,8 +24,7 @@ struct DecayScanFunction : torch::autograd::Function<DecayScanFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto [du, dlog_decay, dinitial] =
-        call_decay_scan_backward(grad[0], saved[0], if_defined(saved[1]), saved[2]);
+    const auto [du, dlog_decay, dinitial] = call_decay_scan_backward(grad[0], saved[0], if_defined(saved[1]), saved[2]);
     return {du, dlog_decay, saved[1].defined() ? dinitial : at::Tensor()};
   }
 };

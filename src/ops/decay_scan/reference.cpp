@@ -23,7 +23,8 @@ at::Tensor decay_scan_definition(const at::Tensor& u, const at::Tensor& log_deca
 Tensors3 decay_scan_gradient(DecayScanOp& scan, const at::Tensor& grad, const at::Tensor& log_decay,
                              const OptionalTensor& initial, const at::Tensor& h) {
   const at::Tensor before = initial ? *initial : at::zeros({h.size(0), h.size(2)}, h.options());
-  if (h.size(1) == 0) return {at::empty_like(h), at::empty_like(h), initial ? at::zeros_like(before) : at::empty({0}, h.options())};
+  if (h.size(1) == 0)
+    return {at::empty_like(h), at::empty_like(h), initial ? at::zeros_like(before) : at::empty({0}, h.options())};
   // dh_t = grad_t + exp(log_decay_{t+1}) dh_{t+1}: the same scan on the reversed sequence
   const at::Tensor next = at::cat({log_decay.slice(1, 1), at::zeros_like(log_decay.slice(1, 0, 1))}, 1);
   const at::Tensor du = scan(grad.flip(1).contiguous(), next.flip(1).contiguous(), std::nullopt).flip(1).contiguous();

@@ -7,7 +7,8 @@
 namespace fem {
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta, Dialect dialect) {
-  FEM_CHECK(x.dim() == 4 && x.size(3) % 2 == 0, "rotary: expected x of shape [B, T, H, K] with K even, got ", shape_of(x));
+  FEM_CHECK(x.dim() == 4 && x.size(3) % 2 == 0, "rotary: expected x of shape [B, T, H, K] with K even, got ",
+            shape_of(x));
   FEM_CHECK(!positions.is_floating_point() && (positions.dim() == 1 || positions.dim() == 2) &&
                 positions.size(-1) == x.size(1),
             "rotary: expected integer positions of shape [T] or [B, T] with T=", x.size(1), ", got ",

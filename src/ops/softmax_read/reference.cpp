@@ -81,8 +81,8 @@ SoftmaxReadGradients softmax_read_definition_backward(const at::Tensor& grad_mea
     dbeta = (v * e * de).sum({0, 2}) - (dfree * z.log()).sum({0, 2}) / beta->square();
   }
   const at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * scale;
-  return {heads_first(at::matmul(ds, heads_first(real_key))), heads_first(at::matmul(ds.transpose(2, 3), heads_first(query))),
-          heads_first(dv), dbeta};
+  return {heads_first(at::matmul(ds, heads_first(real_key))),
+          heads_first(at::matmul(ds.transpose(2, 3), heads_first(query))), heads_first(dv), dbeta};
 }
 
 at::Tensor clip_value(const at::Tensor& value, const at::Tensor& beta, double cap) {

@@ -16,8 +16,8 @@ void check(const at::Tensor& query, const at::Tensor& key, const at::Tensor& val
   FEM_CHECK(query.dim() == 4, "softmax_read: expected query of shape [B, T, H, K], got ", shape_of(query));
   const auto batch = query.sym_size(0), heads = query.sym_size(2), width = query.sym_size(3);
   FEM_CHECK(key.dim() == 4 && key.sym_size(0) == batch && key.sym_size(2) == heads && key.sym_size(3) == width,
-            "softmax_read: expected key of shape [B=", batch, ", T, H=", heads, ", K=", width,
-            "] to match query, got ", shape_of(key));
+            "softmax_read: expected key of shape [B=", batch, ", T, H=", heads, ", K=", width, "] to match query, got ",
+            shape_of(key));
   FEM_CHECK(width > 0, "softmax_read: expected a key width K of at least 1, got query of shape ", shape_of(query));
   const auto keys = key.sym_size(1);
   FEM_CHECK(value.dim() == 4 && value.sym_size(0) == batch && value.sym_size(1) == keys && value.sym_size(2) == heads,
@@ -68,8 +68,8 @@ Tensors3 read_by_definition(const at::Tensor& query, const at::Tensor& key, cons
                             std::optional<int64_t> window, const OptionalTensor& key_mask,
                             const OptionalTensor& cu_seqlens) {
   check(query, key, value, beta, window, key_mask, cu_seqlens);
-  const SoftmaxRead read = softmax_read_definition(query, key, value, beta,
-                                                   options_of(scale, causal, window, key_mask, cu_seqlens));
+  const SoftmaxRead read =
+      softmax_read_definition(query, key, value, beta, options_of(scale, causal, window, key_mask, cu_seqlens));
   return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, query.options()),
           read.log_normalizer.to(at::toOpMathType(query.scalar_type())).contiguous()};
 }
@@ -79,9 +79,8 @@ Tensors4 gradient_by_definition(const at::Tensor& grad_mean, const at::Tensor& g
                                 const OptionalTensor& beta, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                 std::optional<double> scale, bool causal, std::optional<int64_t> window,
                                 const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
-  const SoftmaxReadGradients d =
-      softmax_read_definition_backward(grad_mean, grad_free_energy, query, key, value, beta,
-                                       options_of(scale, causal, window, key_mask, cu_seqlens));
+  const SoftmaxReadGradients d = softmax_read_definition_backward(
+      grad_mean, grad_free_energy, query, key, value, beta, options_of(scale, causal, window, key_mask, cu_seqlens));
   return {d.query.contiguous(), d.key.contiguous(), d.value.contiguous(),
           beta ? d.beta.contiguous() : at::empty({0}, query.options())};
 }
@@ -146,8 +145,8 @@ Tensors4 call_softmax_read_backward(const at::Tensor& grad_mean, const at::Tenso
 
 SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const OptionalTensor& beta, const SoftmaxReadOptions& options) {
-  auto [mean, free_energy, log_normalizer] = call_softmax_read(
-      query, key, value, beta, options.scale, options.causal, options.window, options.key_mask, options.cu_seqlens);
+  auto [mean, free_energy, log_normalizer] = call_softmax_read(query, key, value, beta, options.scale, options.causal,
+                                                               options.window, options.key_mask, options.cu_seqlens);
   return {{std::move(mean), beta ? std::move(free_energy) : at::Tensor()}, std::move(log_normalizer)};
 }
 

@@ -20,9 +20,9 @@ using SoftmaxReadBackwardOp = Tensors4(const at::Tensor& grad_mean, const at::Te
                                        std::optional<double> scale, bool causal, std::optional<int64_t> window,
                                        const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens);
 
-SoftmaxReadOp call_softmax_read;                    // through the dispatcher
-SoftmaxReadBackwardOp call_softmax_read_backward;   // through the dispatcher
-SoftmaxReadOp softmax_read_cpu;                     // fused kernels, float32 and bfloat16 (cpu/launch.cpp)
+SoftmaxReadOp call_softmax_read;                   // through the dispatcher
+SoftmaxReadBackwardOp call_softmax_read_backward;  // through the dispatcher
+SoftmaxReadOp softmax_read_cpu;                    // fused kernels, float32 and bfloat16 (cpu/launch.cpp)
 SoftmaxReadBackwardOp softmax_read_backward_cpu;
 
 }  // namespace fem

@@ -14,8 +14,8 @@ Intervals sequence_borders(int64_t length, const at::Tensor& cu_seqlens) {
   const at::Tensor borders = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
   const int64_t* at = borders.const_data_ptr<int64_t>();
   const int64_t count = borders.numel();
-  FEM_CHECK(at[0] == 0 && at[count - 1] == length, "softmax_read: cu_seqlens must run from 0 to T=", length,
-            ", got ", at[0], " ... ", at[count - 1]);
+  FEM_CHECK(at[0] == 0 && at[count - 1] == length, "softmax_read: cu_seqlens must run from 0 to T=", length, ", got ",
+            at[0], " ... ", at[count - 1]);
   Intervals sequence{std::vector<int32_t>(length), std::vector<int32_t>(length)};
   for (int64_t s = 0; s + 1 < count; ++s) {
     FEM_CHECK(at[s] <= at[s + 1], "softmax_read: cu_seqlens must not decrease, got ", at[s], " before ", at[s + 1],
@@ -32,9 +32,9 @@ Intervals sequence_borders(int64_t length, const at::Tensor& cu_seqlens) {
 
 Intervals visible_intervals(int64_t queries, int64_t keys, bool causal, std::optional<int64_t> window,
                             const std::optional<at::Tensor>& cu_seqlens) {
-  Intervals visible = cu_seqlens
-                          ? sequence_borders(queries, *cu_seqlens)
-                          : Intervals{std::vector<int32_t>(queries, 0), std::vector<int32_t>(queries, static_cast<int32_t>(keys))};
+  Intervals visible = cu_seqlens ? sequence_borders(queries, *cu_seqlens)
+                                 : Intervals{std::vector<int32_t>(queries, 0),
+                                             std::vector<int32_t>(queries, static_cast<int32_t>(keys))};
   for (int64_t t = 0; t < queries; ++t) {
     const int64_t position = causal ? keys - queries + t : t;
     int64_t begin = visible.begin[t];
@@ -63,8 +63,7 @@ Intervals transposed(const Intervals& keys_of_query, int64_t keys) {
 
 at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options) {
   const int64_t queries = query.size(1);
-  const Intervals visible =
-      visible_intervals(queries, key.size(1), options.causal, options.window, options.cu_seqlens);
+  const Intervals visible = visible_intervals(queries, key.size(1), options.causal, options.window, options.cu_seqlens);
   const auto border = [&](const std::vector<int32_t>& values) {
     return at::tensor(values, at::kInt).to(query.device()).view({1, 1, queries, 1});
   };

@@ -19,8 +19,14 @@ int64_t items(const at::Tensor& h) { return h.size(0) * ((h.size(2) + kChannels 
 at::Tensor decay_scan_cpu(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
   const at::Tensor input = u.contiguous(), decay = log_decay.contiguous(), start = contiguous(initial);
   const at::Tensor h = at::empty(u.sizes(), u.options());
-  const Scan a{u.scalar_type() == at::kBFloat16, u.size(0),     u.size(1), u.size(2), data_of(input), data_of(decay),
-               data_of(start),                   h.data_ptr()};
+  const Scan a{u.scalar_type() == at::kBFloat16,
+               u.size(0),
+               u.size(1),
+               u.size(2),
+               data_of(input),
+               data_of(decay),
+               data_of(start),
+               h.data_ptr()};
   at::parallel_for(0, items(h), 1, [&, run = scan()](int64_t begin, int64_t end) { run(a, begin, end); });
   return h;
 }

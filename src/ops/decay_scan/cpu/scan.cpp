@@ -1,8 +1,7 @@
 // The recurrence, vectors of channels at a time, and its gradient from the last token to the first:
 //   dh_t = grad_t + a_{t+1} dh_{t+1}     du_t = dh_t     dlog_decay_t = dh_t a_t h_{t-1}     dinitial = a_0 dh_0
-#include "ops/decay_scan/cpu/kernels.h"
-
 #include "cpu/vec.h"
+#include "ops/decay_scan/cpu/kernels.h"
 
 namespace fem::decay_kernels {
 namespace {
@@ -44,8 +43,10 @@ void scan_items_backward(const ScanBackward& a, int64_t begin, int64_t end) {
       const int64_t at = start + t * a.channels;
       const Floats dh = get(static_cast<const Scalar*>(a.grad) + at) + carried;
       Floats previous{};
-      if (t > 0) previous = get(static_cast<const Scalar*>(a.h) + at - a.channels);
-      else if (initial) previous = get(initial + side);
+      if (t > 0)
+        previous = get(static_cast<const Scalar*>(a.h) + at - a.channels);
+      else if (initial)
+        previous = get(initial + side);
       carried = decayed(dh, get(static_cast<const Scalar*>(a.log_decay) + at));
       put(static_cast<Scalar*>(a.grad_u) + at, dh);
       put(static_cast<Scalar*>(a.grad_log_decay) + at, carried * previous);

@@ -8,21 +8,22 @@
 namespace fem::softmax_kernels {
 namespace {
 
-constexpr int64_t kQueries = 96;  // docs/performance_log.md, "block sizes of the softmax read"
-constexpr int64_t kKeys = 96;
+constexpr int64_t kQueries = 192;  // docs/performance_log.md, "block sizes of the softmax read"
+constexpr int64_t kKeys = 192;
+constexpr int64_t kScoreRow = kKeys + 16;  // an odd number of cache lines, as in forward.cpp
 static_assert(kKeys % kPanel == 0 && kQueries % kTileRows == 0 && kKeys % kTileRows == 0);
 
 struct Scratch {
-  float* query_panels; // scaled Q           [kQueries x padded K]
-  float* grad_panels;  // G                  [kQueries x padded mixed]
-  float* key_t;        // K^T                [K x kKeys]
-  float* key_panels;   // K                  [kKeys x padded K]
-  float* mixed;        // M rows             [kKeys x mixed]
-  float* mixed_t;      // M^T                [mixed x kKeys]
-  float* weights;      // S, then P          [kQueries x kKeys]
-  float* dscores;      // dP, then dS        [kQueries x kKeys]
-  float* dkey;         // dK                 [kKeys x padded K]
-  float* dmixed;       // dM                 [kKeys x padded mixed]
+  float* query_panels;  // scaled Q           [kQueries x padded K]
+  float* grad_panels;   // G                  [kQueries x padded mixed]
+  float* key_t;         // K^T                [K x kKeys]
+  float* key_panels;    // K                  [kKeys x padded K]
+  float* mixed;         // M rows             [kKeys x mixed]
+  float* mixed_t;       // M^T                [mixed x kKeys]
+  float* weights;       // S, then P          [kQueries x kScoreRow]
+  float* dscores;       // dP, then dS        [kQueries x kScoreRow]
+  float* dkey;          // dK                 [kKeys x padded K]
+  float* dmixed;        // dM                 [kKeys x padded mixed]
   int64_t floats;
 
   Scratch(const Arguments& a, float* at) : floats(0) {
@@ -37,8 +38,8 @@ struct Scratch {
     key_panels = take(kKeys * key);
     mixed = take(kKeys * mixed_width(a));
     mixed_t = take(kKeys * mixed_width(a));
-    weights = take(kQueries * kKeys);
-    dscores = take(kQueries * kKeys);
+    weights = take(kQueries * kScoreRow);
+    dscores = take(kQueries * kScoreRow);
     dkey = take(kKeys * key);
     dmixed = take(kKeys * mix);
   }
@@ -49,8 +50,8 @@ template <typename Visible>
 void softmax_gradient(const Scratch& s, const float* lse, int64_t lse_step, const float* correction, int64_t queries,
                       int64_t keys, Visible&& visible) {
   for (int64_t m = 0; m < queries; ++m) {
-    float* weights = s.weights + m * kKeys;
-    float* dscores = s.dscores + m * kKeys;
+    float* weights = s.weights + m * kScoreRow;
+    float* dscores = s.dscores + m * kScoreRow;
     const float normalizer = lse[m * lse_step], correct = correction[m];
     for (int64_t n = 0; n < keys; n += kLanes) {
       const Floats p = visible(m, n, exp<kGuard>(load(weights + n) - normalizer));
@@ -80,16 +81,16 @@ void query_block(const Backward& a, const Scratch& s, const HeadScratch& h, int6
   for (int64_t n = 0; n < keys; n += kPanel) {
     const Range rows = seeing_queries(n, n + kPanel - 1);
     // S <- Q K^T
-    multiply_panel<false>(rows.from, rows.to, {query, a.key_width, 1}, s.key_t + n * a.key_width, s.weights + n, kKeys,
-                          [&](int64_t, int64_t) { return Range{0, a.key_width}; });
+    multiply_panel<false>(rows.from, rows.to, {query, a.key_width, 1}, s.key_t + n * a.key_width, s.weights + n,
+                          kScoreRow, [&](int64_t, int64_t) { return Range{0, a.key_width}; });
     // dP <- G M^T
-    multiply_panel<false>(rows.from, rows.to, {gradients, mix, 1}, s.mixed_t + n * mix, s.dscores + n, kKeys,
+    multiply_panel<false>(rows.from, rows.to, {gradients, mix, 1}, s.mixed_t + n * mix, s.dscores + n, kScoreRow,
                           [&](int64_t, int64_t) { return Range{0, mix}; });
   }
 
   const float* lse = a.log_normalizer + (batch * a.queries + begin) * a.heads + head;
-  const bool all_visible = !a.key_mask && keys == kKeys && a.key_begin[begin + count - 1] <= base &&
-                           a.key_end[begin] >= base + keys;
+  const bool all_visible =
+      !a.key_mask && keys == kKeys && a.key_begin[begin + count - 1] <= base && a.key_end[begin] >= base + keys;
   if (all_visible) {
     softmax_gradient(s, lse, a.heads, h.correction + begin, count, keys, [](int64_t, int64_t, Floats x) { return x; });
   } else {
@@ -107,14 +108,14 @@ void query_block(const Backward& a, const Scratch& s, const HeadScratch& h, int6
 
   // dM <- dM + P^T G
   for (int64_t c = 0; c < mixed_columns; c += kPanel)
-    multiply_panel<true>(0, keys, {s.weights, 1, kKeys}, s.grad_panels + c * kQueries, s.dmixed + c, mixed_columns,
+    multiply_panel<true>(0, keys, {s.weights, 1, kScoreRow}, s.grad_panels + c * kQueries, s.dmixed + c, mixed_columns,
                          seeing_queries);
   for (int64_t c = 0; c < key_columns; c += kPanel) {
     // dK <- dK + dS^T Q
-    multiply_panel<true>(0, keys, {s.dscores, 1, kKeys}, s.query_panels + c * kQueries, s.dkey + c, key_columns,
+    multiply_panel<true>(0, keys, {s.dscores, 1, kScoreRow}, s.query_panels + c * kQueries, s.dkey + c, key_columns,
                          seeing_queries);
     // dQ <- dQ + dS K
-    multiply_panel<true>(0, count, {s.dscores, kKeys, 1}, s.key_panels + c * kKeys,
+    multiply_panel<true>(0, count, {s.dscores, kScoreRow, 1}, s.key_panels + c * kKeys,
                          h.grad_query + begin * key_columns + c, key_columns, seen_keys);
   }
 }
@@ -130,7 +131,8 @@ void key_block(const Backward& a, const Scratch& s, const HeadScratch& h, int64_
     for (int64_t n = 0; n < keys; ++n)
       for (int64_t c = 0; !a.key_mask[batch * a.keys + base + n] && c < key_columns; c += kPanel)
         std::memset(s.key_panels + c * kKeys + n * kPanel, 0, kPanel * sizeof(float));
-  mix_keys<Scalar>(a, batch, head, base, keys, [&](int64_t n, int64_t c, Floats x) { store(s.mixed + n * mix + c, x); });
+  mix_keys<Scalar>(a, batch, head, base, keys,
+                   [&](int64_t n, int64_t c, Floats x) { store(s.mixed + n * mix + c, x); });
   pack_panels_transposed(s.mixed_t, s.mixed, mix, keys, mix);
   std::memset(s.dkey, 0, keys * key_columns * sizeof(float));
   std::memset(s.dmixed, 0, keys * mixed_columns * sizeof(float));
@@ -143,7 +145,8 @@ void key_block(const Backward& a, const Scratch& s, const HeadScratch& h, int64_
   for (int64_t n = 0; n < keys; ++n) {
     const int64_t place = (batch * a.keys + base + n) * a.heads + head;
     Scalar* grad_key = static_cast<Scalar*>(a.grad_key) + place * a.key_width;
-    for_vectors(a.key_width, [&](int64_t c, auto&&, auto&& put) { put(grad_key + c, load(s.dkey + n * key_columns + c)); });
+    for_vectors(a.key_width,
+                [&](int64_t c, auto&&, auto&& put) { put(grad_key + c, load(s.dkey + n * key_columns + c)); });
     const float* dmixed = s.dmixed + n * mixed_columns;
     const float* mixed = s.mixed + n * mix;
     Scalar* grad_value = static_cast<Scalar*>(a.grad_value) + place * a.value_width;

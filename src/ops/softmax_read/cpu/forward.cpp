@@ -12,24 +12,26 @@ namespace {
 
 constexpr int64_t kQueries = 192;  // docs/performance_log.md, "block sizes of the softmax read"
 constexpr int64_t kKeys = 96;
+// One cache line more than the queries take: an odd number of lines, so that a column of the scores, read down the
+// keys, spreads over all sets of the first-level cache.
+constexpr int64_t kScoreRow = kQueries + 16;
 static_assert(kQueries % kPanel == 0 && kQueries % kTileRows == 0 && kKeys % kTileRows == 0);
 
 struct Scratch {
   float* query;    // Q^T panels           [K x kQueries]
-  float* scores;   // S^T, then P^T        [kKeys x kQueries]
+  float* scores;   // S^T, then P^T        [kKeys x kScoreRow]
   float* out;      // O                    [kQueries x padded mixed]
   float* highest;  // running maximum      [kQueries]
   float* total;    // sum of weights       [kQueries]
   float* rescale;  // of O at a new maximum[kQueries]
 
   static int64_t floats(const Arguments& a) {
-    return kQueries * a.key_width + kKeys * kQueries + kQueries * padded(mixed_width(a)) +
-           3 * kQueries;
+    return kQueries * a.key_width + kKeys * kScoreRow + kQueries * padded(mixed_width(a)) + 3 * kQueries;
   }
   Scratch(const Arguments& a, float* at) {
     const auto take = [&at](int64_t count) { return (at += count) - count; };
     query = take(kQueries * a.key_width);
-    scores = take(kKeys * kQueries);
+    scores = take(kKeys * kScoreRow);
     out = take(kQueries * padded(mixed_width(a)));
     highest = take(kQueries);
     total = take(kQueries);
@@ -54,19 +56,19 @@ struct Invisible {
   }
 };
 
-// S^T -> P^T for one panel of queries, with their running maximum and sum brought up to date. True if a maximum moved.
+// S^T -> P^T for one panel of queries, with their running maximum and sum brought up to date.
 template <typename Hide>
-bool softmax_panel(const Scratch& s, int64_t m, Range keys, const Hide& hide) {
+void softmax_panel(const Scratch& s, int64_t m, Range keys, const Hide& hide) {
   float* low = s.scores + m;
   float* high = low + kLanes;
   const Floats before_low = load(s.highest + m), before_high = load(s.highest + m + kLanes);
   Floats highest_low = before_low, highest_high = before_high;
   for (int64_t n = keys.from; n < keys.to; ++n) {
-    const Floats x = hide(m, n, load(low + n * kQueries));
-    const Floats y = hide(m + kLanes, n, load(high + n * kQueries));
+    const Floats x = hide(m, n, load(low + n * kScoreRow));
+    const Floats y = hide(m + kLanes, n, load(high + n * kScoreRow));
     if constexpr (!std::is_same_v<Hide, Nothing>) {
-      store(low + n * kQueries, x);
-      store(high + n * kQueries, y);
+      store(low + n * kScoreRow, x);
+      store(high + n * kScoreRow, y);
     }
     highest_low = max(x, highest_low);
     highest_high = max(y, highest_high);
@@ -75,25 +77,27 @@ bool softmax_panel(const Scratch& s, int64_t m, Range keys, const Hide& hide) {
   const Floats shift_high = select(highest_high > -kInfinity, highest_high, Floats{});
   Floats total_low{}, total_high{};
   for (int64_t n = keys.from; n < keys.to; ++n) {
-    const Floats p = exp<kGuard>(load(low + n * kQueries) - shift_low);
-    const Floats q = exp<kGuard>(load(high + n * kQueries) - shift_high);
-    store(low + n * kQueries, p);
-    store(high + n * kQueries, q);
+    const Floats p = exp<kGuard>(load(low + n * kScoreRow) - shift_low);
+    const Floats q = exp<kGuard>(load(high + n * kScoreRow) - shift_high);
+    store(low + n * kScoreRow, p);
+    store(high + n * kScoreRow, q);
     total_low += p;
     total_high += q;
   }
-  bool moved = false;
   const auto bring_up = [&](int64_t at, Floats before, Floats highest, Floats shift, Floats total) {
     const Floats rescale = exp(before - shift);
     store(s.highest + at, highest);
     store(s.rescale + at, rescale);
     store(s.total + at, load(s.total + at) * rescale + total);
-    const Ints same = before == highest;
-    for (int lane = 0; lane < kLanes; ++lane) moved |= !same[lane];
   };
   bring_up(m, before_low, highest_low, shift_low, total_low);
   bring_up(m + kLanes, before_high, highest_high, shift_high, total_high);
-  return moved;
+}
+
+// Asks for the part of floats [from, from + count) that falls to panel c of columns to be brought near.
+inline void prefetch(const float* from, int64_t count, int64_t c, int64_t columns) {
+  const int64_t begin = count * c / columns, end = count * (c + kPanel) / columns;
+  for (int64_t i = begin; i < end; i += 16) __builtin_prefetch(from + i, 0, 2);
 }
 
 template <typename Scalar>
@@ -122,27 +126,33 @@ void query_block(const Forward& a, const Scratch& s, int64_t batch, int64_t head
     const int64_t keys = lesser(kKeys, key_end[count - 1] - base);
     const bool all_visible = !a.key_mask && key_begin[count - 1] <= base && key_end[0] >= base + keys;
     const Invisible invisible{key_begin, key_end, a.key_mask ? a.key_mask + batch * a.keys + base : nullptr, base};
-    bool moved = false;
     for (int64_t m = 0; m < count; m += kPanel) {
       const Range rows = sees(m, m + kPanel - 1, base);
       // S^T <- K Q^T, and P^T while the panel is in the first-level cache
       multiply_panel<false>(rows.from, rows.to, {key + base * a.key_width, a.key_width, 1}, s.query + m * a.key_width,
-                            s.scores + m, kQueries, [&](int64_t, int64_t) { return Range{0, a.key_width}; });
+                            s.scores + m, kScoreRow, [&](int64_t, int64_t) { return Range{0, a.key_width}; });
       // A tile of queries of the second product may straddle two panels: weights are due where either has any.
       const Range due = sees(greater(m - kTileRows, 0), m + kPanel + kTileRows, base);
       const bool whole = all_visible && m + kPanel <= count;
-      moved |= whole ? softmax_panel(s, m, due, Nothing{}) : softmax_panel(s, m, due, invisible);
+      if (whole)
+        softmax_panel(s, m, due, Nothing{});
+      else
+        softmax_panel(s, m, due, invisible);
     }
-    if (moved)
-      for (int64_t m = 0; m < count; ++m) {
-        float* out = s.out + m * columns;
-        for (int64_t c = 0; c < columns; c += kLanes) store(out + c, load(out + c) * s.rescale[m]);
-      }
-    // O <- O + P [v, e]
+    for (int64_t m = 0; m < count; ++m) {
+      if (s.rescale[m] == 1) continue;  // the maximum of a query settles after a few blocks
+      float* out = s.out + m * columns;
+      for (int64_t c = 0; c < columns; c += kLanes) store(out + c, load(out + c) * s.rescale[m]);
+    }
+    // O <- O + P [v, e], while the next block's keys and values come from further away
     const float* block = mixed + base * columns;
-    for (int64_t c = 0; c < columns; c += kPanel)
-      multiply_panel<true>(0, count, {s.scores, 1, kQueries}, block + c * kKeys, s.out + c, columns,
+    const int64_t ahead = lesser(kKeys, a.keys - base - kKeys);
+    for (int64_t c = 0; c < columns; c += kPanel) {
+      prefetch(key + (base + kKeys) * a.key_width, ahead * a.key_width, c, columns);
+      prefetch(block + kKeys * columns, ahead * columns, c, columns);
+      multiply_panel<true>(0, count, {s.scores, 1, kScoreRow}, block + c * kKeys, s.out + c, columns,
                            [&](int64_t first, int64_t last) { return sees(first, last, base); });
+    }
   }
   for (int64_t m = 0; m < count; ++m)
     write_read<Scalar>(a, batch, head, begin + m, s.out + m * columns, s.highest[m], s.total[m]);

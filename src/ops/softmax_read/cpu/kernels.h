@@ -18,19 +18,19 @@ struct Arguments {
   int64_t batch, heads, queries, keys, key_width, value_width;
   float scale;
   Rows query, key, value;
-  const float* beta;                           // [H, V], null: mean only
-  const int32_t *key_begin, *key_end;          // [Tq] query t sees keys [begin, end) ...
-  const int32_t *query_begin, *query_end;      // [Tk] ... and key i is seen by queries [begin, end)
-  const bool* key_mask;                        // [B, Tk] of real tokens, or null
+  const float* beta;                       // [H, V], null: mean only
+  const int32_t *key_begin, *key_end;      // [Tq] query t sees keys [begin, end) ...
+  const int32_t *query_begin, *query_end;  // [Tk] ... and key i is seen by queries [begin, end)
+  const bool* key_mask;                    // [B, Tk] of real tokens, or null
 };
 
 struct Forward : Arguments {
-  float* keys_packed;    // [B, H, Tk, K] rows of keys, contiguous (pack_keys)
-  float* mixed;          // panels of [v, exp(beta v)] of every key block (pack_keys)
-  float* largest;        // [items of pack_keys] largest |beta v|
-  void* mean;            // [B, Tq, H, V]
-  void* free_energy;     // [B, Tq, H, V] or null
-  float* log_normalizer; // [B, Tq, H]
+  float* keys_packed;     // [B, H, Tk, K] rows of keys, contiguous (pack_keys)
+  float* mixed;           // panels of [v, exp(beta v)] of every key block (pack_keys)
+  float* largest;         // [items of pack_keys] largest |beta v|
+  void* mean;             // [B, Tq, H, V]
+  void* free_energy;      // [B, Tq, H, V] or null
+  float* log_normalizer;  // [B, Tq, H]
 };
 
 struct Backward : Arguments {
@@ -58,12 +58,12 @@ FEM_DECLARE_KERNEL(int64_t, step_width)
 // Backward of one (batch, head): gather_rows once, then key blocks [begin, end) in any split. Sums of scaled dquery go
 // to grad_query [Tq, padded K] and of dbeta to grad_beta [V], both set to 0 by the caller.
 struct HeadScratch {
-  float* query;      // [Tq, K] rows, scaled
-  float* gradients;  // [Tq, mixed width] rows [dmean, dz], scaled
-  float* correction; // [Tq] sum_i p dp, scaled
-  float* grad_query; // [Tq, padded K]
-  float* grad_beta;  // [V] or null
-  float* tiles;      // Blocks::scratch floats
+  float* query;       // [Tq, K] rows, scaled
+  float* gradients;   // [Tq, mixed width] rows [dmean, dz], scaled
+  float* correction;  // [Tq] sum_i p dp, scaled
+  float* grad_query;  // [Tq, padded K]
+  float* grad_beta;   // [V] or null
+  float* tiles;       // Blocks::scratch floats
 };
 FEM_DECLARE_KERNEL(Blocks, backward_blocks, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, padded_key_width, const Arguments&)

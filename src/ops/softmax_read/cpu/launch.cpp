@@ -165,9 +165,8 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
   const int64_t query_columns = padded_key_width()(a), row_width = gradient_row_width()(a);
   std::vector<std::vector<at::Tensor>> shares(heads);  // dquery sums of divided heads
   const auto divided = [&](int64_t head) {
-    return std::any_of(borders.begin(), borders.end(), [&](int64_t border) {
-      return border > head * key_blocks && border < (head + 1) * key_blocks;
-    });
+    return std::any_of(borders.begin(), borders.end(),
+                       [&](int64_t border) { return border > head * key_blocks && border < (head + 1) * key_blocks; });
   };
   for (int64_t head = 0; head < heads; ++head)
     if (divided(head)) shares[head].resize(parts);
@@ -185,7 +184,10 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
         const int64_t end = std::min(borders[part + 1] - head * key_blocks, key_blocks);
         if (!sums.defined() || !shares[head].empty()) sums = at::empty({a.queries, query_columns}, float_options);
         sums.zero_();
-        HeadScratch h{queries.data_ptr<float>(), gradients.data_ptr<float>(), correction.data_ptr<float>(), sums.data_ptr<float>(),
+        HeadScratch h{queries.data_ptr<float>(),
+                      gradients.data_ptr<float>(),
+                      correction.data_ptr<float>(),
+                      sums.data_ptr<float>(),
                       beta ? grad_beta.data_ptr<float>() + (part * a.heads + head % a.heads) * a.value_width : nullptr,
                       tiles.data_ptr<float>()};
         gather_rows()(a, head, h, /*with_grad_beta=*/begin == 0 && beta.has_value());
