@@ -1,0 +1,73 @@
+// FreeEnergyMixer: mix() with its parameters, under the authors' names.
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "fem/mixer.h"
+#include "io/mixer_config.h"
+#include "mixer/parameters.h"
+
+namespace fem {
+namespace {
+
+at::Tensor initial_value(const ParameterSpec& spec) {
+  at::Tensor parameter = at::empty(spec.shape);
+  return spec.init == ParameterSpec::Init::kNormal ? parameter.normal_(0.0, spec.value) : parameter.fill_(spec.value);
+}
+
+// Registers "tdc.fwd.ln.weight" as parameter "weight" of module "ln" of module "fwd" of module "tdc" of root.
+at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter) {
+  const size_t dot = name.find('.');
+  if (dot == std::string::npos) return root.register_parameter(name, std::move(parameter));
+  const std::string head = name.substr(0, dot);
+  const auto children = root.named_children();
+  const auto child =
+      children.contains(head) ? children[head] : root.register_module(head, std::make_shared<torch::nn::Module>(head));
+  return register_dotted(*child, name.substr(dot + 1), std::move(parameter));
+}
+
+}  // namespace
+
+FreeEnergyMixerImpl::FreeEnergyMixerImpl(const MixerOptions& options) : options(options) { reset(); }
+
+void FreeEnergyMixerImpl::reset() {
+  weights = {};
+  visit_parameters(options, weights, [this](const ParameterSpec& spec, at::Tensor& slot) {
+    slot = register_dotted(*this, spec.name, initial_value(spec));
+  });
+}
+
+std::shared_ptr<torch::nn::Module> FreeEnergyMixerImpl::clone(const std::optional<at::Device>& device) const {
+  // Not Cloneable's: it would exchange the parameters of the submodules under the hands of weights.
+  const at::NoGradGuard no_gradients;
+  const auto copy = std::make_shared<FreeEnergyMixerImpl>(options);
+  auto parameters = copy->named_parameters();
+  for (const auto& original : named_parameters()) {
+    at::Tensor& parameter = parameters[original.key()];
+    parameter.set_data(
+        original->to(device.value_or(original->device()), original->scalar_type(), false, /*copy=*/true));
+    parameter.set_requires_grad(original->requires_grad());
+  }
+  copy->train(is_training());
+  return copy;
+}
+
+at::Tensor FreeEnergyMixerImpl::forward(const at::Tensor& x, const Batch& batch) {
+  return mix(x, weights, options, batch, nullptr, is_training());
+}
+
+at::Tensor FreeEnergyMixerImpl::forward(const at::Tensor& x, MixerState& state, const Batch& batch) {
+  return mix(x, weights, options, batch, &state, is_training());
+}
+
+// "fem::FreeEnergyMixer(n_embd=64, n_head=4, causal=false)": whatever differs from the defaults.
+void FreeEnergyMixerImpl::pretty_print(std::ostream& stream) const {
+  const nlohmann::json set = to_json(options), defaults = to_json(MixerOptions());
+  stream << "fem::FreeEnergyMixer(n_embd=" << options.n_embd << ", n_head=" << options.n_head;
+  for (const auto& [name, value] : set.items())
+    if (name != "n_embd" && name != "n_head" && value != defaults[name]) stream << ", " << name << '=' << value;
+  stream << ')';
+}
+
+}  // namespace fem

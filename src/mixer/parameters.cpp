@@ -1,0 +1,74 @@
+#include "mixer/parameters.h"
+
+#include "mixer/conditioner.h"
+#include "priors/prior.h"
+#include "priors/projection.h"
+
+namespace fem {
+namespace {
+
+using Init = ParameterSpec::Init;
+
+class Visitor {
+ public:
+  Visitor(const MixerOptions& options, const std::function<void(const ParameterSpec&, at::Tensor&)>& visit)
+      : options_(options), sizes_(sizes_of(options)), visit_(visit) {}
+
+  void walk(MixerWeights& w) const {
+    const int64_t width = options_.n_embd;
+    linear("W_v", width, sizes_.value, w.value);
+    linear("W_o", sizes_.value, width, w.output);
+    const auto specs = prior_of(options_.prior_type).parameters(options_, sizes_);
+    w.prior.resize(specs.size());
+    for (size_t i = 0; i < specs.size(); ++i) visit_(specs[i], w.prior[i]);
+    if (options_.has_free_energy()) linear("W_lambda", width, sizes_.value, w.temperature_gate);
+    if (options_.use_outer_gate) linear("W_gate", width, sizes_.value, w.outer_gate);
+    visit_({"_beta_param", {sizes_.value}, Init::kConstant, options_.beta_max_init}, w.beta_param);
+    if (options_.use_conv) conditioner("tdc.fwd.", w.forward);
+    if (options_.use_conv && options_.conv_bidirectional) conditioner("tdc.bwd.", w.backward);
+  }
+
+ private:
+  void linear(const std::string& name, int64_t in, int64_t out, LinearWeights& w) const {
+    std::vector<ParameterSpec> specs;
+    declare_linear(specs, name, in, out, options_.bias);
+    visit_(specs[0], w.weight);
+    if (options_.bias) visit_(specs[1], w.bias);
+  }
+
+  void norm(const std::string& name, int64_t width, LinearWeights& w) const {
+    visit_({name + ".weight", {width}, Init::kConstant, 1.0}, w.weight);
+    if (options_.bias) visit_({name + ".bias", {width}, Init::kConstant, 0.0}, w.bias);
+  }
+
+  void conditioner(const std::string& prefix, ConditionerWeights& w) const {
+    const int64_t width = options_.n_embd, hidden = conditioner_width(options_);
+    if (options_.conv_norm_first) norm(prefix + "norm", width, w.norm);
+    linear(prefix + "in_f", width, hidden, w.in_f);
+    linear(prefix + "x_f", width, hidden, w.x_f);
+    linear(prefix + "shortcut", width, hidden, w.shortcut);
+    norm(prefix + "ln", hidden, w.ln);
+    // Zero: the layer starts unconditioned.
+    visit_({prefix + "out_proj", {hidden, conditioner_outputs(options_, sizes_)}, Init::kConstant, 0.0}, w.out_proj);
+  }
+
+  const MixerOptions& options_;
+  const MixerSizes sizes_;
+  const std::function<void(const ParameterSpec&, at::Tensor&)>& visit_;
+};
+
+}  // namespace
+
+void visit_parameters(const MixerOptions& options, MixerWeights& weights,
+                      const std::function<void(const ParameterSpec&, at::Tensor&)>& visit) {
+  Visitor(options, visit).walk(weights);
+}
+
+std::vector<ParameterSpec> mixer_parameters(const MixerOptions& options) {
+  std::vector<ParameterSpec> specs;
+  MixerWeights unused;
+  visit_parameters(options, unused, [&](const ParameterSpec& spec, at::Tensor&) { specs.push_back(spec); });
+  return specs;
+}
+
+}  // namespace fem

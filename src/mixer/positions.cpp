@@ -1,0 +1,31 @@
+#include "mixer/positions.h"
+
+#include <ATen/ATen.h>
+
+namespace fem {
+
+Positions positions_of(const at::Tensor& x, const Batch& batch, const MixerState* state) {
+  const at::Tensor token = at::arange(x.sym_size(1), x.options().dtype(at::kLong));
+  if (batch.cu_seqlens) {
+    const at::Tensor borders = batch.cu_seqlens->to(at::kLong);
+    const at::Tensor sequence = at::bucketize(token, borders, /*out_int32=*/false, /*right=*/true);
+    const at::Tensor begin = borders.index_select(0, sequence - 1);
+    return {token - begin, token == begin, token + 1 == borders.index_select(0, sequence)};
+  }
+  at::Tensor index = batch.mask ? batch.mask->cumsum(1) - batch.mask->to(at::kLong) : token;
+  if (state) index = state->positions.defined() ? index + state->positions.unsqueeze(1) : index + state->tokens;
+  return {index, {}, {}};
+}
+
+void advance(MixerState& state, const at::Tensor& x, const Batch& batch) {
+  // While no mask was seen every row stands at the same position.
+  if (batch.mask && !state.positions.defined())
+    state.positions = at::full({x.size(0)}, state.tokens, x.options().dtype(at::kLong));
+  if (batch.mask)
+    state.positions = state.positions + batch.mask->sum(1);
+  else if (state.positions.defined())
+    state.positions = state.positions + x.size(1);
+  state.tokens += x.size(1);
+}
+
+}  // namespace fem

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "fem/mixer.h"
+
+namespace fem {
+
+// Where each token stands. Masked tokens do not count.
+struct Positions {
+  at::Tensor index;        // [T] or [B, T] real tokens before it in its sequence
+  at::Tensor first, last;  // [T] bool, begins or ends a packed sequence; undefined unless packed
+};
+
+Positions positions_of(const at::Tensor& x, const Batch& batch, const MixerState* state);
+
+// Moves a state on by the tokens of a call.
+void advance(MixerState& state, const at::Tensor& x, const Batch& batch);
+
+}  // namespace fem

@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <cmath>
+
+#include "fem/options.h"
+#include "priors/prior.h"
+#include "util/check.h"
+
+namespace fem {
+namespace {
+
+bool is_positive(double value) { return value > 0 && std::isfinite(value); }
+
+void check(const MixerOptions& o) {
+  FEM_CHECK(o.n_embd >= 1, "mixer options: expected n_embd of at least 1, got ", o.n_embd);
+  FEM_CHECK(o.n_head >= 1, "mixer options: expected n_head of at least 1, got ", o.n_head);
+  FEM_CHECK(o.n_embd % o.n_head == 0,
+            "mixer options: expected n_embd to be a multiple of n_head, got n_embd=", o.n_embd,
+            " and n_head=", o.n_head);
+  FEM_CHECK(!o.fem_dim || *o.fem_dim >= 1, "mixer options: expected fem_dim of at least 1, got ", *o.fem_dim,
+            "; leave it unset to let fem_ratio decide");
+  FEM_CHECK(is_positive(o.fem_ratio), "mixer options: expected fem_ratio > 0, got ", o.fem_ratio);
+  FEM_CHECK(!o.qk_dim || *o.qk_dim >= 1, "mixer options: expected qk_dim of at least 1, got ", *o.qk_dim,
+            "; leave it unset to let p_t_to_fem_ratio decide");
+  FEM_CHECK(is_positive(o.p_t_to_fem_ratio), "mixer options: expected p_t_to_fem_ratio > 0, got ", o.p_t_to_fem_ratio);
+  FEM_CHECK(o.dropout >= 0 && o.dropout < 1, "mixer options: expected dropout in [0, 1), got ", o.dropout);
+  FEM_CHECK(std::isfinite(o.beta_max_init), "mixer options: expected a finite beta_max_init, got ", o.beta_max_init);
+  FEM_CHECK(o.value_logexp_cap > 0 && o.value_logexp_cap <= 40,
+            "mixer options: expected value_logexp_cap in (0, 40], got ", o.value_logexp_cap,
+            "; beyond 40 exp(beta v) and its gradient leave float32's range");
+  FEM_CHECK(is_positive(o.eps), "mixer options: expected eps > 0, got ", o.eps);
+  FEM_CHECK(is_positive(o.rope_theta), "mixer options: expected rope_theta > 0, got ", o.rope_theta);
+  FEM_CHECK(o.conv_hidden >= 1, "mixer options: expected conv_hidden of at least 1, got ", o.conv_hidden,
+            "; set use_conv to false for no conditioner");
+  FEM_CHECK(!o.conv_bidirectional || !o.causal,
+            "mixer options: conv_bidirectional lets tokens see later ones: expected "
+            "causal to be false with it, got true");
+  FEM_CHECK(!o.conv_bidirectional || o.conv_hidden % 2 == 0,
+            "mixer options: expected an even conv_hidden with "
+            "conv_bidirectional, one half for each direction, got ",
+            o.conv_hidden);
+  FEM_CHECK(o.ssm_rank >= 1, "mixer options: expected ssm_rank of at least 1, got ", o.ssm_rank);
+  FEM_CHECK(!o.window || *o.window >= 1, "mixer options: expected a window of at least 1 token, got ", *o.window,
+            "; leave it unset for no window");
+}
+
+// The multiple of step nearest to width, at least one; exact ties go down.
+int64_t nearest_multiple(int64_t width, int64_t step) {
+  const int64_t below = width / step * step;
+  return std::max(step, width - below > step / 2 ? below + step : below);
+}
+
+}  // namespace
+
+MixerSizes sizes_of(const MixerOptions& options) {
+  check(options);
+  const int64_t heads = options.n_head;
+  // llrint rounds halves to even, as the authors' Python does.
+  const auto share = [](double ratio, int64_t width) { return std::llrint(ratio * static_cast<double>(width)); };
+
+  MixerSizes sizes;
+  sizes.value = nearest_multiple(options.fem_dim.value_or(share(options.fem_ratio, options.n_embd)), 4 * heads);
+  sizes.head_value = sizes.value / heads;
+  const int64_t key_budget =
+      nearest_multiple(options.qk_dim.value_or(share(options.p_t_to_fem_ratio / 2, sizes.value)), 2 * heads);
+  sizes.head_key = prior_of(options.prior_type).head_key(key_budget / heads, sizes.head_value);
+  sizes.key = heads * sizes.head_key;
+  return sizes;
+}
+
+}  // namespace fem

@@ -1,0 +1,131 @@
+#include "fem/state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "util/check.h"
+
+namespace fem {
+namespace {
+
+const std::string kCache = "cache.", kAccumulator = "accumulator.";
+
+at::Tensor copy_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
+
+at::Tensor rows_of(const at::Tensor& tensor, const at::Tensor& batch_index) {
+  return tensor.defined() ? tensor.index_select(0, batch_index) : tensor;
+}
+
+}  // namespace
+
+struct TokenCache::Buffer {
+  at::Tensor rows;   // [B, capacity, ...]
+  int64_t used = 0;  // rows that some copy holds: only a copy that ends here may append in place
+};
+
+at::Tensor TokenCache::rows() const { return buffer_ ? buffer_->rows.narrow(1, 0, length_) : at::Tensor(); }
+
+void TokenCache::append(const at::Tensor& rows) {
+  const int64_t needed = length_ + rows.size(1);
+  if (buffer_) {
+    std::vector<int64_t> expected = buffer_->rows.sizes().vec();
+    expected[1] = rows.size(1);
+    FEM_CHECK(rows.sizes() == expected && rows.scalar_type() == buffer_->rows.scalar_type(), "TokenCache: expected ",
+              buffer_->rows.scalar_type(), " rows of shape ", at::IntArrayRef(expected), ", got ", rows.scalar_type(),
+              " ", rows.sizes(), "; a state belongs to one mixer and one batch");
+  }
+  if (!buffer_ || length_ != buffer_->used || needed > buffer_->rows.size(1)) {
+    std::vector<int64_t> shape = rows.sizes().vec();
+    shape[1] = std::max(needed, 2 * length_);
+    const auto grown = std::make_shared<Buffer>();
+    grown->rows = at::empty(shape, rows.options());
+    if (length_ > 0) grown->rows.narrow(1, 0, length_).copy_(this->rows());
+    buffer_ = grown;
+  }
+  buffer_->rows.narrow(1, length_, rows.size(1)).copy_(rows);
+  length_ = buffer_->used = needed;
+}
+
+TokenCache TokenCache::clone() const {
+  TokenCache copy;
+  if (buffer_) copy.append(rows());
+  return copy;
+}
+
+TokenCache TokenCache::select(const at::Tensor& batch_index) const {
+  TokenCache selected;
+  if (buffer_) selected.append(rows().index_select(0, batch_index));
+  return selected;
+}
+
+void TokenCache::rollback(const TokenCache& snapshot) {
+  if (this == &snapshot) return;
+  *this = snapshot;
+  // With nobody else left who could hold the rows after the snapshot, they are free again.
+  if (buffer_ && buffer_.use_count() == 2) buffer_->used = length_;
+}
+
+MixerState MixerState::clone() const {
+  MixerState copy;
+  copy.tokens = tokens;
+  copy.positions = copy_of(positions);
+  copy.conditioner = copy_of(conditioner);
+  for (const auto& [name, cache] : caches) copy.caches[name] = cache.clone();
+  for (const auto& [name, accumulator] : accumulators) copy.accumulators[name] = copy_of(accumulator);
+  return copy;
+}
+
+MixerState MixerState::select(const at::Tensor& batch_index) const {
+  FEM_CHECK(batch_index.dim() == 1 && (batch_index.scalar_type() == at::kLong || batch_index.scalar_type() == at::kInt),
+            "MixerState::select: expected batch_index as int32 or int64 [rows], got ", batch_index.scalar_type(), " ",
+            shape_of(batch_index));
+  MixerState selected;
+  selected.tokens = tokens;
+  selected.positions = rows_of(positions, batch_index);
+  selected.conditioner = rows_of(conditioner, batch_index);
+  for (const auto& [name, cache] : caches) selected.caches[name] = cache.select(batch_index);
+  for (const auto& [name, accumulator] : accumulators) selected.accumulators[name] = rows_of(accumulator, batch_index);
+  return selected;
+}
+
+void MixerState::rollback(const MixerState& snapshot) {
+  tokens = snapshot.tokens;
+  positions = snapshot.positions;
+  conditioner = snapshot.conditioner;
+  accumulators = snapshot.accumulators;
+  std::erase_if(caches, [&](const auto& entry) { return snapshot.caches.count(entry.first) == 0; });
+  for (const auto& [name, cache] : snapshot.caches) caches[name].rollback(cache);
+}
+
+std::map<std::string, at::Tensor> MixerState::to_tensors() const {
+  std::map<std::string, at::Tensor> tensors{{"tokens", at::scalar_tensor(tokens, at::kLong)}};
+  if (positions.defined()) tensors["positions"] = positions.clone();
+  if (conditioner.defined()) tensors["conditioner"] = conditioner.clone();
+  for (const auto& [name, cache] : caches)
+    if (cache.rows().defined()) tensors[kCache + name] = cache.rows().clone(at::MemoryFormat::Contiguous);
+  for (const auto& [name, accumulator] : accumulators) tensors[kAccumulator + name] = accumulator.clone();
+  return tensors;
+}
+
+MixerState MixerState::from_tensors(const std::map<std::string, at::Tensor>& tensors) {
+  FEM_CHECK(tensors.count("tokens"), "MixerState::from_tensors: expected an entry \"tokens\", as to_tensors writes it");
+  MixerState state;
+  for (const auto& [name, tensor] : tensors) {
+    if (name == "tokens")
+      state.tokens = tensor.item<int64_t>();
+    else if (name == "positions")
+      state.positions = tensor.clone();
+    else if (name == "conditioner")
+      state.conditioner = tensor.clone();
+    else if (name.starts_with(kCache))
+      state.caches[name.substr(kCache.size())].append(tensor);
+    else if (name.starts_with(kAccumulator))
+      state.accumulators[name.substr(kAccumulator.size())] = tensor.clone();
+    else
+      FEM_CHECK(false, "MixerState::from_tensors: unknown entry \"", name, "\"");
+  }
+  return state;
+}
+
+}  // namespace fem

@@ -1,0 +1,53 @@
+// The interface of a selection prior p_t(i). A new one is a file in this folder and a line in table.cpp.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "fem/mixer.h"
+#include "fem/ops/softmax_read.h"
+
+namespace fem {
+
+// What a prior sees of one call of the layer.
+struct PriorCall {
+  at::Tensor x;                            // [B, T, D]
+  at::Tensor value;                        // [B, T, H, V], clipped if there is a beta
+  std::optional<at::Tensor> beta;          // [H, V]; none: only the mean is wanted
+  at::Tensor positions;                    // [T] or [B, T]
+  const std::vector<at::Tensor>& weights;  // as declared by parameters()
+  const std::vector<at::Tensor>& factors;  // 1 + c of leading_widths(), trailing_widths(); undefined if use_conv is off
+  const MixerOptions& options;
+  const MixerSizes& sizes;
+  const Batch& batch;
+  MixerState* state;  // may be null; the prior appends to its caches and accumulators
+
+  // The index-th linear layer, of a prior that declares its linear layers first.
+  LinearWeights linear(size_t index) const {
+    return options.bias ? LinearWeights{weights[2 * index], weights[2 * index + 1]} : LinearWeights{weights[index], {}};
+  }
+};
+
+class Prior {
+ public:
+  virtual ~Prior() = default;
+
+  // Key width per head out of what the budget allows; 0 if there are no queries and keys.
+  virtual int64_t head_key(int64_t budget, int64_t /*head_value*/) const { return budget; }
+
+  virtual std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const = 0;
+
+  // Widths of what the conditioner modulates here: before the gates in its output, and after them.
+  virtual std::vector<int64_t> leading_widths(const MixerSizes&) const { return {}; }
+  virtual std::vector<int64_t> trailing_widths(const MixerSizes&) const { return {}; }
+
+  // Applied to the modulated value before it is clipped.
+  virtual at::Tensor transform_value(const at::Tensor& value, const MixerOptions&) const { return value; }
+
+  // Mean and, with beta, free energy of the values under p_t.
+  virtual Read read(const PriorCall& call) const = 0;
+};
+
+const Prior& prior_of(PriorType type);
+
+}  // namespace fem

@@ -1,0 +1,121 @@
+// softmax: p_t(i) ~ exp(q_t.k_i / sqrt(K)), the prior of attention.
+#include <ATen/ATen.h>
+
+#include "fem/ops/rotary.h"
+#include "ops/softmax_read/visibility.h"
+#include "priors/prior.h"
+#include "priors/projection.h"
+
+namespace fem {
+namespace {
+
+struct KeysAndValues {
+  at::Tensor key, value;
+  std::optional<at::Tensor> mask;  // [B, Tk]
+};
+
+// Drops rows that no later token sees, once they are as many as those that are seen: a windowed cache stays bounded.
+void forget(TokenCache& cache, int64_t window) {
+  if (cache.length() < 2 * window) return;
+  TokenCache recent;
+  recent.append(cache.rows().slice(1, cache.length() - window));
+  cache = recent;
+}
+
+at::Tensor extend(TokenCache& cache, const at::Tensor& rows) {
+  cache.append(rows);
+  return cache.rows();
+}
+
+// Appends the new tokens to the caches and returns all there are.
+KeysAndValues remember(std::map<std::string, TokenCache>& caches, const KeysAndValues& fresh,
+                       std::optional<int64_t> window) {
+  if (window)
+    for (auto& [name, cache] : caches) forget(cache, *window);
+  KeysAndValues all;
+  // The mask is cached only once there is one; what came before it was visible.
+  if (fresh.mask || caches.count("visible")) {
+    const auto ones = [&](int64_t rows) {
+      return at::ones({fresh.key.size(0), rows}, fresh.key.options().dtype(at::kBool));
+    };
+    TokenCache& visible = caches["visible"];
+    if (visible.length() < caches["key"].length()) visible.append(ones(caches["key"].length()));
+    all.mask = extend(visible, fresh.mask ? *fresh.mask : ones(fresh.key.size(1)));
+  }
+  all.key = extend(caches["key"], fresh.key);
+  all.value = extend(caches["value"], fresh.value);
+  return all;
+}
+
+// Torch's attention on [v, exp(beta v)]: both are mixed by the same p in one call.
+Read sdpa_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+               const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options) {
+  const at::Tensor streams = (beta ? at::cat({value, at::exp(*beta * value)}, -1) : value).transpose(1, 2);
+  const bool all_or_triangle = !options.window && !options.key_mask && !options.cu_seqlens &&
+                               (!options.causal || query.sym_size(1) == key.sym_size(1));
+  at::Tensor mixed, empty;
+  if (all_or_triangle) {
+    mixed =
+        at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), streams, {}, 0.0, options.causal);
+  } else {
+    const at::Tensor visible = visibility(query, key, options);
+    empty = visible.any(-1, true).logical_not();
+    // A query that sees nothing is let see everything and its result dropped: no NaN in either direction.
+    mixed = at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), streams,
+                                             visible.logical_or(empty));
+  }
+  const auto stream = [&](int64_t index, double at_empty) {
+    const at::Tensor part = mixed.narrow(-1, index * value.size(3), value.size(3));
+    return (empty.defined() ? part.masked_fill(empty, at_empty) : part).transpose(1, 2);
+  };
+  return {stream(0, 0.0), beta ? stream(1, 1.0).log() / *beta : at::Tensor()};
+}
+
+class SoftmaxPrior final : public Prior {
+ public:
+  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
+    std::vector<ParameterSpec> specs;
+    declare_linear(specs, "W_q", options.n_embd, sizes.key, options.bias);
+    declare_linear(specs, "W_k", options.n_embd, sizes.key, options.bias);
+    return specs;
+  }
+
+  std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
+
+  Read read(const PriorCall& call) const override {
+    const MixerOptions& options = call.options;
+    at::Tensor query = project(call.x, call.linear(0), call.factors[0], options.n_head);
+    at::Tensor key = project(call.x, call.linear(1), call.factors[1], options.n_head);
+    if (options.use_rope) {
+      query = rotary(query, call.positions, options.rope_theta, options.dialect);
+      key = rotary(key, call.positions, options.rope_theta, options.dialect);
+    }
+    KeysAndValues seen{key, call.value, call.batch.mask};
+    if (call.state) seen = remember(call.state->caches, seen, options.window);
+
+    SoftmaxReadOptions visible;
+    visible.causal = options.causal;
+    visible.window = options.window;
+    visible.key_mask = seen.mask;
+    visible.cu_seqlens = call.batch.cu_seqlens;
+    switch (options.softmax_backend) {
+      case SoftmaxBackend::kReference:
+        return softmax_read_definition(query, seen.key, seen.value, call.beta, visible);
+      case SoftmaxBackend::kSdpa:
+        return sdpa_read(query, seen.key, seen.value, call.beta, visible);
+      case SoftmaxBackend::kAuto:
+      case SoftmaxBackend::kFused:
+        break;
+    }
+    return softmax_read(query, seen.key, seen.value, call.beta, visible);
+  }
+};
+
+}  // namespace
+
+const Prior& softmax_prior() {
+  static const SoftmaxPrior prior;
+  return prior;
+}
+
+}  // namespace fem

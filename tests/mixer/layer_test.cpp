@@ -1,0 +1,204 @@
+// What the layer as a whole computes, and which inputs it refuses.
+#include <ATen/ATen.h>
+
+#include "fem/mixer.h"
+#include "mixer/random_mixer.h"
+#include "support/error_text.h"
+#include "support/tolerance.h"
+
+namespace fem {
+namespace {
+
+using testing::close;
+using testing::fails_with;
+using testing::random_mixer;
+using testing::random_tokens;
+using testing::small_options;
+
+TEST(FreeEnergyMixer, WithAllSwitchesOffIsAttention) {
+  MixerOptions options = small_options();
+  options.use_lse = options.use_temperature = options.use_outer_gate = options.use_conv = options.use_rope = false;
+  for (const bool causal : {true, false}) {
+    options.causal = causal;
+    FreeEnergyMixer mixer = random_mixer(options);
+    const auto p = mixer->named_parameters();
+    const at::Tensor x = random_tokens(2, 9, options);
+    const auto heads = [&](const std::string& name) {
+      return at::linear(x, p[name + ".weight"], p[name + ".bias"]).unflatten(-1, {options.n_head, -1}).transpose(1, 2);
+    };
+    const at::Tensor attention =
+        at::scaled_dot_product_attention(heads("W_q"), heads("W_k"), heads("W_v"), {}, 0, causal);
+    EXPECT_TRUE(close(mixer(x), at::linear(attention.transpose(1, 2).flatten(2), p["W_o.weight"], p["W_o.bias"]),
+                      testing::kFloat64));
+  }
+}
+
+// A layer that shows its read: one output a channel, no outer gate, and the inner gate at the given logit.
+struct OpenLayer {
+  explicit OpenLayer(MixerOptions options) : mixer(nullptr) {
+    options.fem_ratio = 1;
+    options.use_outer_gate = false;
+    mixer = random_mixer(options);
+    const at::NoGradGuard no_gradients;
+    mixer->weights.output.weight.copy_(at::eye(options.n_embd));
+    mixer->weights.output.bias.zero_();
+  }
+  at::Tensor read(const at::Tensor& x, double gate_logit) {
+    const at::NoGradGuard no_gradients;
+    mixer->weights.temperature_gate.weight.zero_();
+    mixer->weights.temperature_gate.bias.fill_(gate_logit);
+    return mixer(x);
+  }
+  FreeEnergyMixer mixer;
+};
+
+TEST(FreeEnergyMixer, ReadsBetweenTheMeanAndTheFreeEnergy) {
+  MixerOptions options = small_options();
+  options.use_conv = false;
+  OpenLayer layer(options);
+  const at::Tensor x = random_tokens(2, 12, options);
+  const at::Tensor mean = layer.read(x, -1e4), free_energy = layer.read(x, 1e4);
+  at::Tensor before = mean;
+  for (const double logit : {-3.0, 0.0, 3.0, 1e4}) {
+    const at::Tensor u = layer.read(x, logit);
+    EXPECT_TRUE(u.ge(before - 1e-12).all().item<bool>()) << logit;
+    EXPECT_TRUE(u.le(free_energy + 1e-12).all().item<bool>()) << logit;
+    before = u;
+  }
+  EXPECT_GT((free_energy - mean).max().item<double>(), 0.1);
+  EXPECT_TRUE(close(free_energy.select(1, 0), mean.select(1, 0), testing::kFloat64)) << "one token has no spread";
+}
+
+TEST(FreeEnergyMixer, FreeEnergyGrowsWithBeta) {
+  MixerOptions options = small_options();
+  options.use_conv = false;
+  OpenLayer layer(options);
+  const at::Tensor x = random_tokens(2, 12, options);
+  const at::NoGradGuard no_gradients;
+  layer.mixer->weights.beta_param.fill_(-1);
+  const at::Tensor cool = layer.read(x, 1e4);
+  layer.mixer->weights.beta_param.fill_(1);
+  EXPECT_TRUE(layer.read(x, 1e4).ge(cool - 1e-12).all().item<bool>());
+}
+
+TEST(FreeEnergyMixer, ClipsValuesOnlyForTheFreeEnergy) {
+  for (const bool free_energy : {true, false}) {
+    MixerOptions options = small_options();
+    options.use_temperature = false;
+    options.use_lse = free_energy;
+    options.use_conv = options.use_outer_gate = false;
+    options.value_logexp_cap = 0.5;
+    FreeEnergyMixer mixer = random_mixer(options);
+    const at::NoGradGuard no_gradients;
+    mixer->weights.value.bias.fill_(100);
+    mixer->weights.output.weight.fill_(1);
+    mixer->weights.output.bias.zero_();
+    const double each =
+        mixer(random_tokens(1, 3, options)).mean().item<double>() / static_cast<double>(sizes_of(options).value);
+    if (free_energy)
+      EXPECT_NEAR(each, 0.5, 1e-9);
+    else
+      EXPECT_GT(each, 50);
+  }
+}
+
+TEST(FreeEnergyMixer, LaterTokensHaveNoInfluenceAndNoGradient) {
+  MixerOptions options = small_options();
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 9, options).requires_grad_();
+  const at::Tensor early = mixer(x).slice(1, 0, 5);
+  early.square().sum().backward();
+  EXPECT_EQ(x.grad().slice(1, 5).abs().max().item<double>(), 0);
+  EXPECT_GT(x.grad().slice(1, 0, 5).abs().min().item<double>(), 0);
+  const at::Tensor changed = at::cat({x.detach().slice(1, 0, 5), random_tokens(2, 4, options)}, 1);
+  EXPECT_TRUE(at::equal(mixer(changed).slice(1, 0, 5), early));
+}
+
+TEST(FreeEnergyMixer, AnEncoderSeesEverything) {
+  MixerOptions options = small_options();
+  options.causal = false;
+  for (const bool bidirectional : {false, true}) {
+    options.conv_bidirectional = bidirectional;
+    FreeEnergyMixer mixer = random_mixer(options);
+    const at::Tensor x = random_tokens(1, 6, options).requires_grad_();
+    mixer(x).select(1, 0).sum().backward();
+    EXPECT_GT(x.grad().select(1, 5).abs().max().item<double>(), 0);
+  }
+}
+
+TEST(FreeEnergyMixer, ABidirectionalConditionerMirrorsWhenItsWeightsAreSwapped) {
+  MixerOptions options = small_options();
+  options.causal = options.use_rope = false;
+  options.conv_bidirectional = true;
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 7, options);
+  MixerWeights swapped = mixer->weights;
+  std::swap(swapped.forward, swapped.backward);
+  EXPECT_TRUE(close(mix(x.flip(1), swapped, options).flip(1), mixer(x), testing::kFloat64));
+}
+
+TEST(FreeEnergyMixer, EveryBackendComputesTheSame) {
+  for (const bool free_energy : {true, false})
+    for (const bool causal : {true, false})
+      for (const auto window : {std::optional<int64_t>(), std::optional<int64_t>(3)})
+        for (const bool masked : {true, false}) {
+          MixerOptions options = small_options();
+          options.use_lse = options.use_temperature = free_energy;
+          options.causal = causal;
+          options.window = window;
+          FreeEnergyMixer mixer = random_mixer(options);
+          Batch batch;
+          if (masked) batch.mask = at::arange(8).ge(at::tensor({5, 0}).unsqueeze(1));
+          const at::Tensor tokens = random_tokens(2, 8, options);
+          at::Tensor expected, expected_gradient;
+          for (const auto backend :
+               {SoftmaxBackend::kReference, SoftmaxBackend::kAuto, SoftmaxBackend::kFused, SoftmaxBackend::kSdpa}) {
+            mixer->options.softmax_backend = backend;
+            const at::Tensor x = tokens.clone().requires_grad_();
+            const at::Tensor y = mixer->forward(x, batch);
+            y.square().sum().backward();
+            if (!expected.defined()) expected = y, expected_gradient = x.grad();
+            EXPECT_TRUE(close(y, expected, testing::kFloat64));
+            EXPECT_TRUE(close(x.grad(), expected_gradient, testing::kFloat64));
+          }
+        }
+}
+
+TEST(FreeEnergyMixer, HandlesEmptyAndShortInputs) {
+  MixerOptions options = small_options();
+  for (const bool causal : {true, false}) {
+    options.causal = causal;
+    options.conv_bidirectional = !causal;
+    for (const auto dtype : {at::kDouble, at::kFloat}) {
+      FreeEnergyMixer mixer = random_mixer(options, dtype);
+      for (const auto& [batch, tokens] : {std::pair{2, 1}, std::pair{0, 3}, std::pair{2, 0}, std::pair{0, 0}}) {
+        const at::Tensor x = random_tokens(batch, tokens, options, dtype).requires_grad_();
+        const at::Tensor y = mixer(x);
+        EXPECT_EQ(y.sizes(), x.sizes());
+        y.sum().backward();
+        EXPECT_TRUE(y.isfinite().all().item<bool>());
+      }
+    }
+  }
+}
+
+TEST(FreeEnergyMixer, RefusesInputsItCannotTake) {
+  const MixerOptions options = small_options();
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 4, options), row = random_tokens(1, 4, options);
+  const auto call = [&](const at::Tensor& input, const Batch& batch = {}) { return [=] { mixer(input, batch); }; };
+  const auto packed = [](std::vector<int64_t> borders) { return Batch{{}, at::tensor(borders)}; };
+  EXPECT_TRUE(fails_with("mix: expected x of shape [B, T, D=16], got [2, 4]", call(x.select(2, 0))));
+  EXPECT_TRUE(fails_with("mix: expected x of shape [B, T, D=16], got [2, 4, 15]", call(x.slice(2, 1))));
+  EXPECT_TRUE(fails_with("mix: expected x as Double on cpu like the weights, got Float", call(x.to(at::kFloat))));
+  EXPECT_TRUE(fails_with("expected mask as bool [B=2, T=4]", call(x, {at::ones({2, 4}), {}})));
+  EXPECT_TRUE(fails_with("got Bool [2, 5]", call(x, {at::ones({2, 5}, at::kBool), {}})));
+  EXPECT_TRUE(fails_with("expected cu_seqlens as int32 or int64 [n + 1]", call(row, {{}, at::ones({2})})));
+  EXPECT_TRUE(fails_with("expected x of shape [1, T, D], got [2, 4, 16]", call(x, packed({0, 4}))));
+  EXPECT_TRUE(fails_with("got both", call(row, {at::ones({1, 4}, at::kBool), at::tensor({0, 4})})));
+  for (const std::vector<int64_t>& borders : {std::vector<int64_t>{0, 3}, {1, 4}, {0, 5}, {0, 3, 2, 4}})
+    EXPECT_TRUE(fails_with("expected cu_seqlens to run from 0 to T", call(row, packed(borders))));
+}
+
+}  // namespace
+}  // namespace fem

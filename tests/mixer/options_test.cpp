@@ -1,0 +1,104 @@
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "fem/mixer.h"
+#include "mixer/random_mixer.h"
+#include "support/error_text.h"
+
+namespace fem {
+namespace {
+
+using testing::fails_with;
+
+MixerSizes sizes(int64_t n_embd, int64_t n_head, double fem_ratio, double p_t_to_fem_ratio) {
+  MixerOptions options;
+  options.n_embd = n_embd;
+  options.n_head = n_head;
+  options.fem_ratio = fem_ratio;
+  options.p_t_to_fem_ratio = p_t_to_fem_ratio;
+  return sizes_of(options);
+}
+
+TEST(MixerSizes, FollowTheRatios) {
+  const MixerSizes s = sizes(768, 12, 0.5, 4.0);
+  EXPECT_EQ(s.value, 384);
+  EXPECT_EQ(s.head_value, 32);
+  EXPECT_EQ(s.key, 768);
+  EXPECT_EQ(s.head_key, 64);
+}
+
+TEST(MixerSizes, RoundToWholeHeadsWithTiesDown) {
+  EXPECT_EQ(sizes(40, 4, 0.5, 4.0).value, 16);  // 20 of 16 and 32
+  EXPECT_EQ(sizes(48, 4, 0.5, 4.0).value, 16);  // 24, a tie
+  EXPECT_EQ(sizes(52, 4, 0.5, 4.0).value, 32);  // 26
+  EXPECT_EQ(sizes(16, 4, 0.1, 4.0).value, 16);  // at least one multiple
+  EXPECT_EQ(sizes(64, 4, 0.5, 0.01).key, 8);    // likewise
+  EXPECT_EQ(sizes(64, 4, 0.5, 1.25).key, 16);   // 20, a tie of 16 and 24
+  EXPECT_EQ(sizes(64, 4, 0.5, 1.4).key, 24);    // 22
+}
+
+TEST(MixerSizes, TakeExplicitWidths) {
+  MixerOptions options = testing::small_options();
+  options.fem_dim = 25;
+  options.qk_dim = 21;
+  EXPECT_EQ(sizes_of(options).value, 24);
+  EXPECT_EQ(sizes_of(options).key, 20);
+}
+
+TEST(MixerSizes, BothBudgetsHaveTheWeightsOfAttention) {
+  for (const auto& [fem_ratio, key_ratio] : {std::pair{1.0 / 2, 4.0}, std::pair{2.0 / 3, 2.0}}) {
+    MixerOptions options;
+    options.n_embd = 384;
+    options.n_head = 8;
+    options.fem_ratio = fem_ratio;
+    options.p_t_to_fem_ratio = key_ratio;
+    options.use_conv = false;
+    options.bias = false;
+    int64_t weights = 0;
+    for (const auto& spec : mixer_parameters(options))
+      if (spec.shape.size() == 2) weights += spec.shape[0] * spec.shape[1];
+    EXPECT_EQ(weights, 4 * 384 * 384) << fem_ratio;
+  }
+}
+
+struct BadOption {
+  const char* text;
+  void (*set)(MixerOptions&);
+};
+
+TEST(MixerOptions, EachBadValueGetsItsSentence) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  const BadOption bad[] = {
+      {"expected n_embd of at least 1, got 0", [](MixerOptions& o) { o.n_embd = 0; }},
+      {"expected n_head of at least 1, got -1", [](MixerOptions& o) { o.n_head = -1; }},
+      {"expected n_embd to be a multiple of n_head, got n_embd=16 and n_head=3", [](MixerOptions& o) { o.n_head = 3; }},
+      {"expected fem_dim of at least 1, got 0", [](MixerOptions& o) { o.fem_dim = 0; }},
+      {"expected fem_ratio > 0, got 0", [](MixerOptions& o) { o.fem_ratio = 0; }},
+      {"expected fem_ratio > 0, got nan", [](MixerOptions& o) { o.fem_ratio = nan; }},
+      {"expected qk_dim of at least 1, got -2", [](MixerOptions& o) { o.qk_dim = -2; }},
+      {"expected p_t_to_fem_ratio > 0, got -1", [](MixerOptions& o) { o.p_t_to_fem_ratio = -1; }},
+      {"expected dropout in [0, 1), got 1", [](MixerOptions& o) { o.dropout = 1; }},
+      {"expected dropout in [0, 1), got -0.1", [](MixerOptions& o) { o.dropout = -0.1; }},
+      {"expected a finite beta_max_init", [](MixerOptions& o) { o.beta_max_init = nan; }},
+      {"expected value_logexp_cap in (0, 40], got 41", [](MixerOptions& o) { o.value_logexp_cap = 41; }},
+      {"expected value_logexp_cap in (0, 40], got 0", [](MixerOptions& o) { o.value_logexp_cap = 0; }},
+      {"expected eps > 0, got 0", [](MixerOptions& o) { o.eps = 0; }},
+      {"expected rope_theta > 0, got 0", [](MixerOptions& o) { o.rope_theta = 0; }},
+      {"expected conv_hidden of at least 1, got 0", [](MixerOptions& o) { o.conv_hidden = 0; }},
+      {"expected causal to be false", [](MixerOptions& o) { o.conv_bidirectional = true; }},
+      {"expected an even conv_hidden",
+       [](MixerOptions& o) { o.causal = false, o.conv_bidirectional = true, o.conv_hidden = 7; }},
+      {"expected ssm_rank of at least 1, got 0", [](MixerOptions& o) { o.ssm_rank = 0; }},
+      {"expected a window of at least 1 token, got 0", [](MixerOptions& o) { o.window = 0; }},
+  };
+  for (const auto& [text, set] : bad) {
+    MixerOptions options = testing::small_options();
+    set(options);
+    EXPECT_TRUE(fails_with(text, [&] { sizes_of(options); }));
+    EXPECT_TRUE(fails_with("mixer options: ", [&] { FreeEnergyMixer mixer(options); }));
+  }
+}
+
+}  // namespace
+}  // namespace fem

@@ -1,0 +1,104 @@
+// Masked tokens and the borders of packed sequences: neither may be seen.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "fem/mixer.h"
+#include "mixer/random_mixer.h"
+#include "support/tolerance.h"
+
+namespace fem {
+namespace {
+
+using testing::close;
+using testing::random_mixer;
+using testing::random_tokens;
+using testing::small_options;
+
+MixerOptions any_options() {
+  at::manual_seed(*rc::gen::arbitrary<uint32_t>());
+  MixerOptions options = small_options();
+  options.dialect = *rc::gen::element(Dialect::kPaper, Dialect::kReference);
+  options.causal = *rc::gen::arbitrary<bool>();
+  options.use_conv = *rc::gen::arbitrary<bool>();
+  options.conv_bidirectional = !options.causal && *rc::gen::arbitrary<bool>();
+  options.use_lse = options.use_temperature = *rc::gen::arbitrary<bool>();
+  if (*rc::gen::arbitrary<bool>()) options.window = *rc::gen::inRange(1, 6);
+  return options;
+}
+
+// Output and input gradient of a sequence on its own.
+struct Alone {
+  Alone(FreeEnergyMixer mixer, const at::Tensor& tokens) {
+    const at::Tensor x = tokens.detach().clone().requires_grad_();
+    y = mixer(x);
+    y.square().sum().backward();
+    gradient = x.grad();
+  }
+  at::Tensor y, gradient;
+};
+
+RC_GTEST_PROP(FreeEnergyMixer, PaddingChangesNoRealToken, ()) {
+  const MixerOptions options = any_options();
+  const bool left = *rc::gen::arbitrary<bool>();
+  const std::vector<int64_t> lengths = *rc::gen::container<std::vector<int64_t>>(3, rc::gen::inRange<int64_t>(1, 10));
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor length = at::tensor(lengths).unsqueeze(1), index = at::arange(10);
+  const Batch batch{left ? index.ge(10 - length) : index.lt(length), {}};
+  const at::Tensor x = random_tokens(3, 10, options).requires_grad_();
+  const at::Tensor y = mixer->forward(x, batch);
+  y.square().masked_select(batch.mask->unsqueeze(-1)).sum().backward();
+  for (int64_t row = 0; row < 3; ++row) {
+    const int64_t begin = left ? 10 - lengths[row] : 0;
+    const auto real = [&](const at::Tensor& t) {
+      return t.slice(0, row, row + 1).slice(1, begin, begin + lengths[row]);
+    };
+    const Alone alone(mixer, real(x));
+    RC_ASSERT(close(real(y), alone.y, testing::kFloat64));
+    RC_ASSERT(close(real(x.grad()), alone.gradient, testing::kFloat64));
+  }
+  RC_ASSERT(x.grad().masked_select(batch.mask->logical_not().unsqueeze(-1)).eq(0).all().item<bool>());
+}
+
+RC_GTEST_PROP(FreeEnergyMixer, PackedSequencesAreAsIfSeparate, ()) {
+  const MixerOptions options = any_options();
+  // Empty sequences included, also at both ends.
+  const std::vector<int64_t> lengths =
+      *rc::gen::suchThat(rc::gen::container<std::vector<int64_t>>(4, rc::gen::inRange<int64_t>(0, 7)),
+                         [](const auto& v) { return v[0] + v[1] + v[2] + v[3] > 0; });
+  FreeEnergyMixer mixer = random_mixer(options);
+  std::vector<int64_t> borders{0};
+  for (const int64_t length : lengths) borders.push_back(borders.back() + length);
+  const auto dtype = *rc::gen::element(at::kInt, at::kLong);
+  const at::Tensor x = random_tokens(1, borders.back(), options).requires_grad_();
+  const at::Tensor y = mixer->forward(x, Batch{{}, at::tensor(borders).to(dtype)});
+  y.square().sum().backward();
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] == 0) continue;
+    const Alone alone(mixer, x.slice(1, borders[i], borders[i + 1]));
+    RC_ASSERT(close(y.slice(1, borders[i], borders[i + 1]), alone.y, testing::kFloat64));
+    RC_ASSERT(close(x.grad().slice(1, borders[i], borders[i + 1]), alone.gradient, testing::kFloat64));
+  }
+}
+
+TEST(FreeEnergyMixer, AFullyMaskedRowIsSilent) {
+  for (const auto backend : {SoftmaxBackend::kAuto, SoftmaxBackend::kReference, SoftmaxBackend::kSdpa})
+    for (const auto dtype : {at::kDouble, at::kFloat}) {
+      MixerOptions options = small_options();
+      options.softmax_backend = backend;
+      FreeEnergyMixer mixer = random_mixer(options, dtype);
+      const at::Tensor x = random_tokens(2, 5, options, dtype).requires_grad_();
+      at::Tensor mask = at::ones({2, 5}, at::kBool);
+      mask[0].fill_(false);
+      const at::Tensor y = mixer->forward(x, Batch{mask, {}});
+      y.square().sum().backward();
+      EXPECT_TRUE(at::equal(y[0], mixer->weights.output.bias.expand({5, -1}))) << "it reads 0";
+      EXPECT_EQ(x.grad()[0].abs().max().item<double>(), 0);
+      EXPECT_GT(x.grad()[1].abs().max().item<double>(), 0);
+      for (const auto& parameter : mixer->named_parameters())
+        EXPECT_TRUE(parameter->grad().isfinite().all().item<bool>()) << parameter.key();
+    }
+}
+
+}  // namespace
+}  // namespace fem

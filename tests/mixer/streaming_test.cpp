@@ -1,0 +1,157 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "fem/mixer.h"
+#include "mixer/random_mixer.h"
+#include "support/error_text.h"
+#include "support/tolerance.h"
+
+namespace fem {
+namespace {
+
+using testing::close;
+using testing::fails_with;
+using testing::random_mixer;
+using testing::random_tokens;
+using testing::small_options;
+
+constexpr int64_t kTokens = 24;
+
+// Masks with padding on the left, on the right, or holes anywhere.
+at::Tensor any_mask(int64_t batch) {
+  const at::Tensor index = at::arange(kTokens);
+  const at::Tensor border = at::randint(1, kTokens, {batch, 1});
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      return index.ge(border);
+    case 1:
+      return index.lt(border);
+    default:
+      return at::rand({batch, kTokens}).lt(0.7);
+  }
+}
+
+RC_GTEST_PROP(FreeEnergyMixer, AnySplitEqualsOneCall, ()) {
+  at::manual_seed(*rc::gen::arbitrary<uint32_t>());
+  MixerOptions options = small_options();
+  options.dialect = *rc::gen::element(Dialect::kPaper, Dialect::kReference);
+  options.softmax_backend = *rc::gen::element(SoftmaxBackend::kAuto, SoftmaxBackend::kReference, SoftmaxBackend::kSdpa);
+  options.use_conv = *rc::gen::arbitrary<bool>();
+  options.use_lse = options.use_temperature = *rc::gen::arbitrary<bool>();
+  if (*rc::gen::arbitrary<bool>()) options.window = *rc::gen::inRange(1, 8);
+  const auto dtype = *rc::gen::element(at::kDouble, at::kFloat);
+  const auto batch_size = *rc::gen::inRange<int64_t>(1, 4);
+
+  const at::NoGradGuard no_gradients;
+  FreeEnergyMixer mixer = random_mixer(options, dtype);
+  const at::Tensor x = random_tokens(batch_size, kTokens, options, dtype);
+  Batch whole;
+  if (*rc::gen::arbitrary<bool>()) whole.mask = any_mask(batch_size);
+  const at::Tensor expected = mixer->forward(x, whole);
+
+  MixerState state;
+  std::vector<at::Tensor> parts;
+  for (int64_t begin = 0; begin < kTokens;) {
+    const int64_t end = std::min(kTokens, begin + *rc::gen::inRange<int64_t>(1, 9));
+    Batch batch;
+    if (whole.mask) batch.mask = whole.mask->slice(1, begin, end);
+    // A mask that hides nothing may as well be left out.
+    if (batch.mask && batch.mask->all().item<bool>()) batch.mask.reset();
+    parts.push_back(mixer->forward(x.slice(1, begin, end), state, batch));
+    begin = end;
+  }
+  RC_ASSERT(state.tokens == kTokens);
+  RC_ASSERT(close(at::cat(parts, 1), expected, dtype == at::kDouble ? testing::kFloat64 : testing::kFloat32Layer));
+}
+
+TEST(FreeEnergyMixer, DecodesTokenByToken) {
+  const MixerOptions options = small_options();
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 40, options), expected = mixer(x);
+  MixerState state;
+  for (int64_t t = 0; t < 40; ++t)
+    EXPECT_TRUE(close(mixer->forward(x.slice(1, t, t + 1), state), expected.slice(1, t, t + 1), testing::kFloat64))
+        << t;
+}
+
+TEST(FreeEnergyMixer, StreamingNoTokensChangesNothing) {
+  const MixerOptions options = small_options();
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 8, options), expected = mixer(x);
+  MixerState state;
+  EXPECT_EQ(mixer(x.slice(1, 0, 0), state).size(1), 0);
+  mixer(x.slice(1, 0, 5), state);
+  mixer(x.slice(1, 5, 5), state);
+  EXPECT_TRUE(close(mixer(x.slice(1, 5), state), expected.slice(1, 5), testing::kFloat64));
+}
+
+TEST(FreeEnergyMixer, StreamingTokensThatAreAllMaskedChangesNothingAfter) {
+  const MixerOptions options = small_options();
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 8, options), expected = mixer(x);
+  MixerState state;
+  mixer->forward(x.slice(1, 0, 5), state);
+  mixer->forward(random_tokens(2, 3, options), state, Batch{at::zeros({2, 3}, at::kBool), {}});
+  EXPECT_TRUE(close(mixer->forward(x.slice(1, 5), state), expected.slice(1, 5), testing::kFloat64));
+}
+
+TEST(FreeEnergyMixer, AWindowedCacheStaysBounded) {
+  MixerOptions options = small_options();
+  options.window = 4;
+  FreeEnergyMixer mixer = random_mixer(options);
+  MixerState state;
+  for (int64_t t = 0; t < 50; ++t) {
+    mixer->forward(random_tokens(1, 1, options), state);
+    EXPECT_LE(state.caches.at("key").length(), 8);
+  }
+}
+
+TEST(FreeEnergyMixer, ACacheIsAQuarterSmallerThanAttentions) {
+  const MixerOptions options = small_options();
+  FreeEnergyMixer mixer = random_mixer(options);
+  MixerState state;
+  mixer->forward(random_tokens(1, 10, options), state);
+  int64_t numbers = 0;
+  for (const auto& [name, cache] : state.caches) numbers += cache.rows().numel();
+  EXPECT_EQ(numbers, 10 * 2 * options.n_embd * 3 / 4);
+}
+
+TEST(FreeEnergyMixer, RefusesToStreamWhatCannotBe) {
+  const MixerOptions options = small_options();
+  MixerOptions encoder = options;
+  encoder.causal = false;
+  const at::Tensor x = random_tokens(2, 3, options);
+  FreeEnergyMixer mixer = random_mixer(options);
+  MixerState state;
+  EXPECT_TRUE(fails_with("a state needs causal=true", [&] { random_mixer(encoder)->forward(x, state); }));
+  EXPECT_TRUE(fails_with("call forward(x) to train", [&] { mixer->forward(x.clone().requires_grad_(), state); }));
+  EXPECT_TRUE(fails_with("a state cannot continue packed sequences",
+                         [&] { mixer->forward(x.slice(0, 0, 1), state, Batch{{}, at::tensor({0, 3})}); }));
+  EXPECT_EQ(state.tokens, 0);
+  const at::Tensor y = mixer->forward(x, state);
+  EXPECT_FALSE(y.requires_grad());
+  EXPECT_TRUE(fails_with("expected x with the state's batch size 2, got [1, 3, 16]",
+                         [&] { mixer->forward(x.slice(0, 1), state); }));
+  EXPECT_TRUE(fails_with("a state belongs to one mixer", [&] {
+    MixerOptions other = options;
+    other.use_conv = false;
+    other.qk_dim = 8;
+    random_mixer(other)->forward(x, state);
+  }));
+}
+
+TEST(FreeEnergyMixer, ACallThatThrowsLeavesTheStateAsItWas) {
+  const MixerOptions options = small_options();
+  FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 8, options), expected = mixer(x);
+  MixerState state;
+  mixer->forward(x.slice(1, 0, 4), state);
+  MixerWeights broken = mixer->weights;
+  broken.output.weight = at::ones({1, 1}, at::kDouble);
+  EXPECT_ANY_THROW(mix(random_tokens(2, 2, options), broken, options, {}, &state));
+  EXPECT_TRUE(close(mixer->forward(x.slice(1, 4), state), expected.slice(1, 4), testing::kFloat64));
+}
+
+}  // namespace
+}  // namespace fem
