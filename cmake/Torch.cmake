@@ -1,14 +1,14 @@
 # Finds the torch wheel's CMake package without importing torch: in the environment that is active, else in .venv.
+set(FEM_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python)
+if(DEFINED ENV{VIRTUAL_ENV})
+  set(FEM_PYTHON $ENV{VIRTUAL_ENV}/bin/python)
+endif()
 if(NOT Torch_DIR)
-  set(python ${CMAKE_SOURCE_DIR}/.venv/bin/python)
-  if(DEFINED ENV{VIRTUAL_ENV})
-    set(python $ENV{VIRTUAL_ENV}/bin/python)
-  endif()
   execute_process(
-    COMMAND ${python} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    COMMAND ${FEM_PYTHON} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
     OUTPUT_VARIABLE torch_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
   if(failed)
-    message(FATAL_ERROR "torch was not found by ${python}. Run scripts/setup, or pass -DTorch_DIR=<site-packages>/torch/share/cmake/Torch")
+    message(FATAL_ERROR "torch was not found by ${FEM_PYTHON}. Run scripts/setup, or pass -DTorch_DIR=<site-packages>/torch/share/cmake/Torch")
   endif()
   set(Torch_DIR ${torch_root}/share/cmake/Torch CACHE PATH "torch's CMake package")
 endif()

@@ -1,0 +1,71 @@
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+
+#include "bench/benchmarks.h"
+#include "commands.h"
+#include "util/interrupt.h"
+
+namespace fem {
+namespace {
+
+struct BenchArguments {
+  std::vector<std::string> shapes{"S1", "S2", "S3", "S4"};
+  int64_t repeats = 15;
+  std::string json;
+};
+
+using Benchmark = std::function<std::vector<bench::Case>(const bench::Settings&)>;
+
+void add(CLI::App& parent, const std::string& name, const std::string& description, const std::string& footer,
+         const Benchmark& benchmark) {
+  CLI::App* app = parent.add_subcommand(name, description);
+  app->footer(footer);
+  auto arguments = std::make_shared<BenchArguments>();
+  app->add_option("--shapes", arguments->shapes, "Which shapes to run; default S1,S2,S3,S4")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  app->add_option("--repeats", arguments->repeats, "Pairs per case")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--json", arguments->json, "Also write one JSON object per case, a line each")->type_name("FILE");
+  app->callback([arguments, benchmark] {
+    std::ofstream json;
+    if (!arguments->json.empty()) json = bench::open_json(arguments->json);
+    const InterruptGuard guard;
+    const std::vector<bench::Case> cases = benchmark({bench::shapes_named(arguments->shapes), arguments->repeats});
+    bench::print_table(cases, std::cout);
+    if (json.is_open()) bench::write_json(cases, json);
+  });
+}
+
+constexpr const char* kShapes =
+    "Shapes, float32:\n"
+    "  S1   D 768, H 12, T 1024, B 2\n"
+    "  S2   D 512, H  4, T 2048, B 1\n"
+    "  S3   S2 with T 4096\n"
+    "  S4   S2 with T 8192\n"
+    "\n"
+    "Both sides run in turn in this process; the ratio of their medians is what counts, below 1 is faster.\n"
+    "The targets are meant for two threads on an otherwise idle machine. Ctrl-C ends early with what there is.\n";
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Compare speed and memory with torch's attention");
+  bench->require_subcommand(1);
+  bench->fallthrough();
+  bench->footer("Examples:\n  fem bench read --shapes S1,S2\n  fem bench layer --repeats 31 --json layer.jsonl");
+  add(*bench, "read", "The softmax read against torch's attention of the same width",
+      std::string(kShapes) + "\nExample:\n  fem bench read --shapes S1,S2 --repeats 31 --json read.jsonl",
+      bench::bench_read);
+  add(*bench, "layer", "The whole mixer against a plain causal attention layer",
+      std::string(kShapes) + "\nExample:\n  fem bench layer --shapes S1 --threads 2 --json layer.jsonl",
+      [](const bench::Settings& settings) { return bench::bench_layer(settings, std::cout); });
+}
+
+}  // namespace fem

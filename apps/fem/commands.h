@@ -1,0 +1,15 @@
+// One function per subcommand: it declares the options; the work starts when the command line has been read.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace fem {
+
+void add_info_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+// Writes the exit status if a signal ended the experiment.
+void add_experiment_command(CLI::App& app, int& status);
+
+}  // namespace fem

@@ -1,0 +1,10 @@
+# `cmake --install build --prefix DIR`, then find_package(fem) with CMAKE_PREFIX_PATH=DIR.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/fem)
+install(TARGETS fem EXPORT femTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/fem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT femTargets NAMESPACE fem:: DESTINATION ${package})
+configure_package_config_file(cmake/femConfig.cmake.in ${CMAKE_BINARY_DIR}/femConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/femConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/femConfig.cmake ${CMAKE_BINARY_DIR}/femConfigVersion.cmake DESTINATION ${package})

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <iosfwd>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace fem::bench {
+
+// The softmax read alone against torch's fused attention of the same total width.
+std::vector<Case> bench_read(const Settings& settings);
+
+// The whole layer against a plain causal attention layer; prints both parameter counts.
+std::vector<Case> bench_layer(const Settings& settings, std::ostream& out);
+
+}  // namespace fem::bench

@@ -1,0 +1,43 @@
+#include "bench/paired.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "util/interrupt.h"
+
+namespace fem::bench {
+namespace {
+
+// The second warm-up run finds the allocator's and BLAS's buffers in place.
+constexpr int kWarmUps = 2;
+
+double milliseconds(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+PairedTimes time_in_turn(const Work& ours, const Work& opponent, int64_t repeats, const Work& between) {
+  for (int i = 0; i < kWarmUps; ++i) {
+    ours();
+    opponent();
+  }
+  std::vector<double> a, b;
+  while (static_cast<int64_t>(a.size()) < repeats && !(interrupted() && !a.empty())) {
+    a.push_back(milliseconds(ours));
+    b.push_back(milliseconds(opponent));
+    between();
+  }
+  return {median(a), median(b), static_cast<int64_t>(a.size())};
+}
+
+}  // namespace fem::bench

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace fem::bench {
+
+struct PairedTimes {
+  double ours_ms = 0, opponent_ms = 0;  // medians
+  int64_t repeats = 0;                  // fewer than asked for if a signal came
+};
+
+using Work = std::function<void()>;
+
+// Warms both up, then runs them in turn, so that both see the same machine. between() is called after every pair.
+PairedTimes time_in_turn(const Work& ours, const Work& opponent, int64_t repeats, const Work& between = [] {});
+
+}  // namespace fem::bench

@@ -1,0 +1,24 @@
+#include "bench/shapes.h"
+
+#include "util/check.h"
+
+namespace fem::bench {
+
+Shape shape_named(const std::string& name) {
+  static const std::vector<Shape> shapes{{"S1", 768, 12, 1024, 2},
+                                         {"S2", 512, 4, 2048, 1},
+                                         {"S3", 512, 4, 4096, 1},
+                                         {"S4", 512, 4, 8192, 1},
+                                         {"tiny", 32, 2, 48, 2}};
+  for (const Shape& shape : shapes)
+    if (shape.name == name) return shape;
+  FEM_CHECK(false, "bench: expected --shapes out of S1, S2, S3, S4, got '", name, "'");
+}
+
+std::vector<Shape> shapes_named(const std::vector<std::string>& names) {
+  std::vector<Shape> shapes;
+  for (const std::string& name : names) shapes.push_back(shape_named(name));
+  return shapes;
+}
+
+}  // namespace fem::bench

@@ -1,0 +1,146 @@
+#include "experiments/argmax/experiment.h"
+
+#include <ATen/Parallel.h>
+#include <torch/headeronly/version.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <ostream>
+
+#include "experiments/argmax/trainer.h"
+#include "experiments/jsonl.h"
+#include "fem/version.h"
+#include "util/interrupt.h"
+#include "util/progress.h"
+#include "util/table.h"
+
+namespace fem {
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+Json line_of(const ArgmaxResult& r) {
+  return {
+      {"experiment", "argmax"},
+      {"config", to_json(r.config)},
+      {"parameters", r.parameters},
+      {"validation_loss", r.validation_loss},
+      {"accuracy", r.accuracy},
+      {"seconds", r.seconds},
+      {"versions",
+       {{"fem", version()}, {"torch", TORCH_VERSION}, {"isa", instruction_set()}, {"threads", at::get_num_threads()}}}};
+}
+
+std::optional<ArgmaxResult> find_result(const std::filesystem::path& file, const ArgmaxConfig& config) {
+  std::optional<ArgmaxResult> found;
+  for (const Json& line : read_jsonl(file))
+    if (line.value("config", Json()) == to_json(config))
+      found = {config, line.at("parameters"), line.at("validation_loss"), line.at("accuracy"), line.at("seconds")};
+  return found;
+}
+
+std::filesystem::path checkpoint_of(const ArgmaxPlan& plan, const ArgmaxConfig& config) {
+  return plan.out / "checkpoints" / (config.mixer + "-seed" + std::to_string(config.seed) + ".safetensors");
+}
+
+std::string note_of(double loss, const ArgmaxPoint& point) {
+  return "loss " + fixed(loss, 4) + "  accuracy " + fixed(100 * point.accuracy, 1) + " %";
+}
+
+// Trains until done (a result) or until a signal (none); either way the checkpoint holds the last step.
+std::optional<ArgmaxResult> train(const ArgmaxPlan& plan, const ArgmaxConfig& config) {
+  ArgmaxTrainer trainer(config);
+  const std::filesystem::path checkpoint = checkpoint_of(plan, config);
+  const double before = plan.resume && std::filesystem::exists(checkpoint) ? trainer.load(checkpoint) : 0;
+  const Stopwatch watch;
+  const auto evaluate = [&] {
+    const ArgmaxPoint point = trainer.evaluate();
+    append_jsonl(plan.out / "curve.jsonl", {{"config", to_json(config)},
+                                            {"step", point.step},
+                                            {"validation_loss", point.validation_loss},
+                                            {"accuracy", point.accuracy}});
+    return point;
+  };
+
+  ArgmaxPoint point = evaluate();
+  {
+    Progress progress(config.mixer + " seed " + std::to_string(config.seed), config.steps, "step",
+                      trainer.steps_done());
+    for (int64_t step = trainer.steps_done(); step < config.steps;) {
+      const double loss = trainer.step();
+      ++step;
+      const bool due = step % config.evaluate_every() == 0 || step == config.steps;
+      if (due) point = evaluate();
+      if (due || interrupted()) trainer.save(checkpoint, before + watch.seconds());
+      progress.update(step, note_of(loss, point));
+      if (interrupted() && step < config.steps) return std::nullopt;
+    }
+  }
+  return ArgmaxResult{config, trainer.parameter_count(), point.validation_loss, point.accuracy,
+                      before + watch.seconds()};
+}
+
+double seconds_per_step(const ArgmaxConfig& config) {
+  constexpr int kSteps = 3;
+  ArgmaxTrainer trainer(config);
+  trainer.step();
+  const Stopwatch watch;
+  for (int i = 0; i < kSteps; ++i) trainer.step();
+  return watch.seconds() / kSteps;
+}
+
+// A few steps of each mixer are timed, so the estimate is of this machine as it is now.
+void print_cost(const ArgmaxPlan& plan, const std::vector<ArgmaxConfig>& pending, std::ostream& out) {
+  std::map<std::string, double> step_seconds;
+  double seconds = 0;
+  for (const ArgmaxConfig& config : pending) {
+    if (!step_seconds.count(config.mixer)) step_seconds[config.mixer] = seconds_per_step(config);
+    seconds += config.steps * step_seconds[config.mixer];
+  }
+  // The key projection, forward and backward, is nearly all of the arithmetic.
+  const ArgmaxConfig& run = plan.run;
+  const double gflop = 6e-9 * run.batch * run.length * run.dim * run.dim;
+  out << "argmax (" << plan.preset << "): " << pending.size() << (pending.size() == 1 ? " run of " : " runs of ")
+      << grouped(run.steps) << " steps, D " << run.dim << ", H " << run.heads << ", T " << run.length << ", batch "
+      << run.batch << "\n"
+      << "estimated cost: " << fixed(gflop, gflop < 1 ? 2 : 0) << " GFLOP a step, about " << clock_text(seconds)
+      << " in all with " << at::get_num_threads() << " threads\n"
+      << std::flush;
+}
+
+}  // namespace
+
+std::vector<ArgmaxResult> run_argmax(const ArgmaxPlan& plan, std::ostream& out) {
+  check(plan);
+  const std::filesystem::path file = plan.out / "results.jsonl";
+  std::vector<ArgmaxResult> results;
+  std::vector<ArgmaxConfig> pending;
+  for (const ArgmaxConfig& config : plan.runs()) {
+    const auto known = plan.resume ? find_result(file, config) : std::nullopt;
+    known ? results.push_back(*known) : pending.push_back(config);
+  }
+  if (!results.empty()) out << results.size() << " of " << plan.runs().size() << " runs are already complete\n";
+  if (pending.empty()) return results;
+
+  print_cost(plan, pending, out);
+  const InterruptGuard guard;
+  for (const ArgmaxConfig& config : pending) {
+    const std::optional<ArgmaxResult> result = train(plan, config);
+    if (result) {
+      append_jsonl(file, line_of(*result));
+      std::filesystem::remove(checkpoint_of(plan, config));
+      results.push_back(*result);
+    }
+    if (interrupted()) break;
+  }
+  return results;
+}
+
+}  // namespace fem

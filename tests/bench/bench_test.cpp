@@ -1,0 +1,49 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "bench/memory.h"
+#include "bench/paired.h"
+#include "bench/shapes.h"
+
+namespace fem::bench {
+namespace {
+
+TEST(Bench, BothSidesRunInTurnAndEquallyOften) {
+  std::string order;
+  const PairedTimes times = time_in_turn([&] { order += 'a'; }, [&] { order += 'b'; }, 3);
+  EXPECT_EQ(order, "ababababab");
+  EXPECT_EQ(times.repeats, 3);
+}
+
+TEST(Bench, PeakCountsWhatIsAliveAtOneTime) {
+  constexpr int64_t kMebibyte = 1 << 20;
+  const auto make = [] { return at::empty({kMebibyte}, at::kByte); };
+  const at::Tensor before = make();
+  const auto together = [&] { const at::Tensor first = make(), second = make(); };
+  const auto one_by_one = [&] {
+    for (int i = 0; i < 5; ++i) make();
+  };
+  EXPECT_EQ(peak_extra_bytes(together), 2 * kMebibyte);
+  EXPECT_EQ(peak_extra_bytes(one_by_one), kMebibyte);
+  EXPECT_EQ(peak_extra_bytes([] {}), 0);
+}
+
+TEST(Bench, TensorMayOutliveItsMeasurement) {
+  at::Tensor kept;
+  EXPECT_EQ(peak_extra_bytes([&] { kept = at::zeros({256}); }), 1024);
+  EXPECT_EQ(kept.sum().item<float>(), 0);
+  const auto free_then_allocate = [&] {
+    kept.reset();
+    at::zeros({256});
+  };
+  EXPECT_EQ(peak_extra_bytes(free_then_allocate), 1024);
+}
+
+TEST(Bench, ShapesAreThePublishedOnes) {
+  EXPECT_EQ(shape_named("S4").length, 8192);
+  EXPECT_EQ(shapes_named({"S1", "S2"}).size(), 2U);
+  EXPECT_THROW(shape_named("S9"), c10::Error);
+}
+
+}  // namespace
+}  // namespace fem::bench

@@ -1,0 +1,130 @@
+"""The fem command from outside: help, errors, exit codes, files. Usage: command_test.py path/to/fem"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+FEM = ""
+TINY = ["experiment", "argmax", "--preset", "smoke", "--dim", "8", "--heads", "2", "--length", "12", "--batch", "16"]
+
+
+def fem(*words, cwd=None):
+    return subprocess.run([FEM, *map(str, words)], capture_output=True, text=True, timeout=300, cwd=cwd)
+
+
+def lines(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def assert_error(self, result, code, *parts):
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertTrue(result.stderr.startswith("fem: "), result.stderr)
+        self.assertNotIn("Exception raised from", result.stderr)
+        for part in parts:
+            self.assertIn(part, result.stderr)
+
+    def test_every_help_has_examples(self):
+        for words in ([], ["experiment"], ["experiment", "argmax"], ["bench"], ["bench", "read"], ["bench", "layer"]):
+            result = fem(*words, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("Example", result.stdout, words)
+            self.assertTrue(all(len(line) <= 120 for line in result.stdout.splitlines()), words)
+            self.assertNotIn("tiny", result.stdout)
+
+    def test_info_names_versions_and_hardware(self):
+        result = fem("info", "--threads", 1)
+        self.assertEqual(result.returncode, 0)
+        info = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+        self.assertEqual(info["torch"].split("+")[0], "2.13.0")
+        self.assertIn(info["kernels"], ("generic", "avx2", "avx512"))
+        self.assertEqual(info["threads"], "1")
+        self.assertEqual(fem("--version").stdout.strip(), info["fem"])
+
+    def test_usage_errors_exit_with_2(self):
+        self.assert_error(fem(), 2, "subcommand")
+        self.assert_error(fem("bench"), 2, "subcommand")
+        self.assert_error(fem("fly"), 2, "fly")
+        self.assert_error(fem("experiment", "sing"), 2, "sing")
+        self.assert_error(fem("experiment", "argmax", "--speed", 3), 2, "--speed")
+        self.assert_error(fem("experiment", "argmax", "--steps", "many"), 2, "--steps")
+        self.assert_error(fem("experiment", "argmax", "--preset", "huge"), 2, "huge")
+        self.assert_error(fem("info", "--threads", 0), 2, "--threads")
+
+    def test_bad_values_exit_with_1_and_one_sentence(self):
+        self.assert_error(fem("experiment", "argmax", "--prior", "gla"), 1, "expected --prior softmax, got 'gla'")
+        self.assert_error(fem("experiment", "argmax", "--dim", 10), 1, "divisible by --heads")
+        self.assert_error(fem("experiment", "argmax", "--mixers", "fem,lstm"), 1, "got 'lstm'")
+        self.assert_error(fem("bench", "read", "--shapes", "S9"), 1, "got 'S9'")
+
+    def test_bench_json_has_one_object_per_case(self):
+        cases = {"read": {"tiny forward", "tiny backward", "tiny memory"},
+                 "layer": {"tiny forward", "tiny forward+backward", "tiny forward without C", "tiny memory"}}
+        for bench, names in cases.items():
+            path = self.folder / f"{bench}.jsonl"
+            result = fem("bench", bench, "--shapes", "tiny", "--repeats", 3, "--json", path)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            objects = lines(path)
+            self.assertEqual({o["case"] for o in objects}, names)
+            for o in objects:
+                self.assertEqual(o["bench"], bench)
+                self.assertTrue(o["opponent"].startswith("torch sdpa"))
+                unit = "bytes" if o["case"].endswith("memory") else "ms"
+                self.assertGreater(o[f"ours_{unit}"], 0)
+                self.assertAlmostEqual(o["ratio"], o[f"ours_{unit}"] / o[f"opponent_{unit}"])
+                self.assertEqual(o["repeats"], 1 if unit == "bytes" else 3)
+                self.assertLessEqual({"ours_ms", "opponent_ms"}, o.keys())
+                self.assertIn(o["case"], result.stdout)
+
+    def test_bench_says_when_it_cannot_write(self):
+        result = fem("bench", "read", "--shapes", "tiny", "--repeats", 1, "--json", self.folder / "no" / "x.jsonl")
+        self.assert_error(result, 1, "--json")
+
+    def test_argmax_prints_the_table_and_draws(self):
+        result = fem(*TINY, "--steps", 20, "--out", "out", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ("fem", "softmax", "chance", "~100 %", "1-2 %", "Order of the mixers"):
+            self.assertIn(part, result.stdout)
+        self.assertEqual(len(lines(self.folder / "out" / "results.jsonl")), 2)
+        self.assertIn("argmax.png", result.stdout)
+        self.assertEqual((self.folder / "out" / "argmax.png").read_bytes()[1:4], b"PNG")
+
+    def test_interrupted_run_resumes_to_the_same_result(self):
+        long = [*TINY, "--mixers", "fem", "--steps", "600"]
+        process = subprocess.Popen([FEM, *long, "--out", self.folder / "cut"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        curve = self.folder / "cut" / "curve.jsonl"
+        while process.poll() is None and not (curve.exists() and curve.read_text().count("\n") >= 3):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("--resume", out)
+        self.assertFalse((self.folder / "cut" / "results.jsonl").exists())
+
+        resumed = fem(*long, "--out", self.folder / "cut", "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertEqual(fem(*long, "--out", self.folder / "whole").returncode, 0)
+        a, b = (lines(self.folder / name / "results.jsonl")[0] for name in ("cut", "whole"))
+        for key in ("validation_loss", "accuracy", "config", "parameters"):
+            self.assertEqual(a[key], b[key])
+
+        again = fem(*long, "--out", self.folder / "cut", "--resume")
+        self.assertIn("1 of 1 runs are already complete", again.stdout)
+        self.assertEqual(len(lines(self.folder / "cut" / "results.jsonl")), 1)
+
+
+if __name__ == "__main__":
+    FEM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
