@@ -24,13 +24,10 @@ struct Scratch {
   float* dscores;       // dP, then dS        [kQueries x kScoreRow]
   float* dkey;          // dK                 [kKeys x padded K]
   float* dmixed;        // dM                 [kKeys x padded mixed]
-  int64_t floats;
+  int64_t floats = 0;
 
-  Scratch(const Arguments& a, float* at) : floats(0) {
-    const auto take = [&](int64_t count) {
-      floats += count;
-      return at ? at + floats - count : nullptr;
-    };
+  Scratch(const Arguments& a, float* at) {
+    const auto take = [&](int64_t count) { return next_of(at, floats, count); };
     const int64_t key = padded(a.key_width), mix = padded(mixed_width(a));
     query_panels = take(kQueries * key);
     grad_panels = take(kQueries * mix);

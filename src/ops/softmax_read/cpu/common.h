@@ -33,6 +33,12 @@ inline Range clamp(int64_t from, int64_t to, int64_t size) {
   return {from, greater(from, lesser(to, size))};
 }
 
+// The next count floats of scratch memory; with at = null only counts them.
+inline float* next_of(float* at, int64_t& taken, int64_t count) {
+  taken += count;
+  return at ? at + taken - count : nullptr;
+}
+
 // What is mixed: [v, exp(beta v)], or v alone without beta, each part from a whole vector on.
 inline int64_t part_width(const Arguments& a) { return round_up(a.value_width, kLanes); }
 inline int64_t mixed_width(const Arguments& a) { return a.beta ? 2 * part_width(a) : part_width(a); }

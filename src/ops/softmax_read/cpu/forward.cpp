@@ -25,11 +25,10 @@ struct Scratch {
   float* total;    // sum of weights       [kQueries]
   float* rescale;  // of O at a new maximum[kQueries]
 
-  static int64_t floats(const Arguments& a) {
-    return kQueries * a.key_width + kKeys * kScoreRow + kQueries * padded(mixed_width(a)) + 3 * kQueries;
-  }
+  int64_t floats = 0;
+
   Scratch(const Arguments& a, float* at) {
-    const auto take = [&at](int64_t count) { return (at += count) - count; };
+    const auto take = [&](int64_t count) { return next_of(at, floats, count); };
     query = take(kQueries * a.key_width);
     scores = take(kKeys * kScoreRow);
     out = take(kQueries * padded(mixed_width(a)));
@@ -162,7 +161,7 @@ void query_block(const Forward& a, const Scratch& s, int64_t batch, int64_t head
 
 namespace FEM_ISA {
 
-Blocks forward_blocks(const Arguments& a) { return {kQueries, kKeys, Scratch::floats(a)}; }
+Blocks forward_blocks(const Arguments& a) { return {kQueries, kKeys, Scratch(a, nullptr).floats}; }
 
 int64_t mixed_block_floats(const Arguments& a) { return kKeys * padded(mixed_width(a)); }
 
