@@ -4,6 +4,10 @@ set(FEM_ISA_FLAGS_generic -DFEM_ISA=generic)
 set(FEM_ISA_FLAGS_avx2 -DFEM_ISA=avx2 -mavx2 -mfma -mf16c)
 set(FEM_ISA_FLAGS_avx512 -DFEM_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
 
+if(FEM_EMULATE_AVX512)
+  set(FEM_ISA_FLAGS_avx512 -DFEM_ISA=avx512 -DFEM_LANES=16 -mavx2 -mfma -mf16c)
+endif()
+
 function(fem_add_kernels target)
   foreach(isa generic avx2 avx512)
     set(objects ${target}_${isa})

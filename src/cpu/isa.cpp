@@ -38,6 +38,9 @@ const char* name_of(Isa isa) {
 }
 
 std::vector<Isa> available_isas() {
+#ifdef FEM_EMULATE_AVX512
+  return {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512};
+#endif
   std::vector<Isa> isas;
   for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512})
     if (isa <= detect()) isas.push_back(isa);

@@ -9,11 +9,7 @@ namespace fem::cpu {
 namespace {
 
 // kTileRows x 2 accumulators, two registers of B and one broadcast fill the register file.
-#if defined(__AVX512F__)
-constexpr int kTileRows = 12;
-#else
-constexpr int kTileRows = 6;
-#endif
+constexpr int kTileRows = kLanes == 16 ? 12 : 6;
 constexpr int kPanel = 2 * kLanes;
 
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }

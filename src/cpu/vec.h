@@ -10,7 +10,9 @@
 namespace fem::cpu {
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(FEM_LANES)
+constexpr int kLanes = FEM_LANES;  // wider than the registers: the compiler splits each vector
+#elif defined(__AVX512F__)
 constexpr int kLanes = 16;
 #elif defined(__AVX2__)
 constexpr int kLanes = 8;
