@@ -1,6 +1,6 @@
 #pragma once
 
-#include "fem/ops/softmax_read.h"
+#include "fem/ops/read.h"
 
 namespace fem {
 

@@ -1,17 +1,9 @@
 // The differentiable per-channel log-sum-exp attention read.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <optional>
+#include "fem/ops/read.h"
 
 namespace fem {
-
-// What every prior's read returns, [B, T, H, V] each.
-struct Read {
-  at::Tensor mean;         // mu_tj = sum_i p_t(i) v_ij
-  at::Tensor free_energy;  // F_tj = 1/beta_j log sum_i p_t(i) exp(beta_j v_ij); undefined without beta
-};
 
 struct SoftmaxRead : Read {
   at::Tensor log_normalizer;  // [B, Tq, H] log sum_i exp(score_ti); -inf where nothing is visible; not differentiable
@@ -37,8 +29,5 @@ SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const a
 // The same in plain ATen, as one would write it on paper. Keeps Tq x Tk; differentiable any number of times.
 SoftmaxRead softmax_read_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                     const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options = {});
-
-// v limited to |beta v| <= cap: value [B, T, H, V], beta [H, V], cap in (0, 40].
-at::Tensor clip_value(const at::Tensor& value, const at::Tensor& beta, double cap);
 
 }  // namespace fem

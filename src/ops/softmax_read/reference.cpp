@@ -85,9 +85,4 @@ SoftmaxReadGradients softmax_read_definition_backward(const at::Tensor& grad_mea
           heads_first(at::matmul(ds.transpose(2, 3), heads_first(query))), heads_first(dv), dbeta};
 }
 
-at::Tensor clip_value(const at::Tensor& value, const at::Tensor& beta, double cap) {
-  const at::Tensor limit = cap / beta;
-  return value.clamp(-limit, limit);
-}
-
 }  // namespace fem

@@ -4,26 +4,17 @@
 
 #include <algorithm>
 
-#include "util/check.h"
+#include "ops/sequences.h"
 
 namespace fem {
 namespace {
 
 // First and one-past-last position of the sequence each position belongs to.
 Intervals sequence_borders(int64_t length, const at::Tensor& cu_seqlens) {
-  const at::Tensor borders = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
-  const int64_t* at = borders.const_data_ptr<int64_t>();
-  const int64_t count = borders.numel();
-  FEM_CHECK(at[0] == 0 && at[count - 1] == length, "softmax_read: cu_seqlens must run from 0 to T=", length, ", got ",
-            at[0], " ... ", at[count - 1]);
   Intervals sequence{std::vector<int32_t>(length), std::vector<int32_t>(length)};
-  for (int64_t s = 0; s + 1 < count; ++s) {
-    FEM_CHECK(at[s] <= at[s + 1], "softmax_read: cu_seqlens must not decrease, got ", at[s], " before ", at[s + 1],
-              " at index ", s);
-    for (int64_t t = at[s]; t < at[s + 1]; ++t) {
-      sequence.begin[t] = static_cast<int32_t>(at[s]);
-      sequence.end[t] = static_cast<int32_t>(at[s + 1]);
-    }
+  for (const Sequence& s : sequences_of(1, length, cu_seqlens, "softmax_read")) {
+    std::fill(sequence.begin.begin() + s.begin, sequence.begin.begin() + s.end, static_cast<int32_t>(s.begin));
+    std::fill(sequence.end.begin() + s.begin, sequence.end.begin() + s.end, static_cast<int32_t>(s.end));
   }
   return sequence;
 }

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "cpu/partition.h"
+#include "ops/exponents.h"
 #include "ops/softmax_read/cpu/kernels.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/softmax_read/visibility.h"
-#include "util/check.h"
 
 namespace fem {
 namespace {
@@ -16,9 +16,6 @@ namespace {
 using namespace softmax_kernels;
 
 constexpr int64_t kFewQueries = 4;  // up to here the tiles would be mostly padding
-
-// exp(beta v) and the ratios of backward stay in float32's range up to here; a cap of 40 rounded to bfloat16 fits.
-constexpr float kLargestExponent = 41;
 
 at::Tensor unit_stride(const at::Tensor& x) { return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous(); }
 
@@ -67,12 +64,6 @@ std::vector<double> block_costs(const Intervals& visible, int64_t block) {
   return costs;
 }
 
-void check_exponents(const at::Tensor& largest) {
-  const float most = largest.numel() ? largest.max().item<float>() : 0;
-  FEM_CHECK(!(most > kLargestExponent), "softmax_read: |beta v| reaches ", most,
-            " but float32 and bfloat16 allow 40: clip the value first (clip_value), or compute in float64");
-}
-
 }  // namespace
 
 Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -98,7 +89,7 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
     const at::Tensor largest = at::empty({heads * a.queries}, float_options);
     a.largest = largest.data_ptr<float>();
     at::parallel_for(0, heads, 1, [&, run = step()](int64_t begin, int64_t end) { run(a, begin, end); });
-    check_exponents(largest);
+    check_exponents(largest, "softmax_read");
     return {mean, free_energy, log_normalizer};
   }
 
@@ -111,7 +102,7 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
   a.mixed = mixed.data_ptr<float>();
   a.largest = largest.data_ptr<float>();
   at::parallel_for(0, packed, 1, [&, run = pack_keys()](int64_t begin, int64_t end) { run(a, begin, end); });
-  check_exponents(largest);
+  check_exponents(largest, "softmax_read");
 
   const at::Tensor scratch = at::empty({parts, blocks.scratch}, float_options);
   const auto borders = cpu::equal_cost_borders(block_costs(in.keys_of_query, blocks.queries), heads, parts);

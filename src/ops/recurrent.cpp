@@ -1,0 +1,76 @@
+#include "ops/recurrent.h"
+
+#include "util/check.h"
+
+namespace fem {
+
+void check_like_value(const char* op, const char* name, const at::Tensor& tensor, const at::Tensor& value,
+                      const std::vector<c10::SymInt>& shape) {
+  bool fits = tensor.dim() == static_cast<int64_t>(shape.size());
+  for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] == -1 || tensor.sym_size(i) == shape[i];
+  std::ostringstream wanted;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    wanted << (i ? ", " : "[");
+    shape[i] == -1 ? wanted << "*" : wanted << shape[i];
+  }
+  FEM_CHECK(fits, op, ": expected ", name, " of shape ", wanted.str(), "] to match value ", shape_of(value), ", got ",
+            shape_of(tensor));
+  FEM_CHECK(tensor.scalar_type() == value.scalar_type() && tensor.device() == value.device(), op, ": expected ", name,
+            " as ", value.scalar_type(), " on ", value.device(), " like value, got ", tensor.scalar_type(), " on ",
+            tensor.device());
+}
+
+void check_recurrent(const char* op, const at::Tensor& value, const OptionalTensor& beta,
+                     const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
+  FEM_CHECK(value.dim() == 4, op, ": expected value of shape [B, T, H, V], got ", shape_of(value));
+  const auto dtype = value.scalar_type();
+  FEM_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble, op,
+            ": expected float32, bfloat16 or float64, got ", dtype,
+            " (float16 cannot hold exp(beta v): cast to bfloat16)");
+  const auto batch = value.sym_size(0), tokens = value.sym_size(1);
+  if (beta) check_like_value(op, "beta", *beta, value, {value.sym_size(2), value.sym_size(3)});
+  if (key_mask)
+    FEM_CHECK(key_mask->scalar_type() == at::kBool && key_mask->dim() == 2 && key_mask->sym_size(0) == batch &&
+                  key_mask->sym_size(1) == tokens && key_mask->device() == value.device(),
+              op, ": expected key_mask as bool [B=", batch, ", T=", tokens, "] on ", value.device(),
+              " (true = a real token), got ", key_mask->scalar_type(), " ", shape_of(*key_mask), " on ",
+              key_mask->device());
+  if (cu_seqlens) {
+    FEM_CHECK(cu_seqlens->dim() == 1 && cu_seqlens->sym_size(0) >= 2 &&
+                  (cu_seqlens->scalar_type() == at::kInt || cu_seqlens->scalar_type() == at::kLong),
+              op, ": expected cu_seqlens as int32 or int64 [n + 1], got ", cu_seqlens->scalar_type(), " ",
+              shape_of(*cu_seqlens));
+    FEM_CHECK(batch == 1, op, ": cu_seqlens needs all sequences packed in one row: expected value of shape ",
+              "[1, T, H, V], got ", shape_of(value));
+  }
+}
+
+Direction backward_direction(const RecurrentReadOptions& options, const at::Tensor& value, const char* op) {
+  FEM_CHECK(!options.initial, op,
+            ": an initial state needs causal=true, because without it early tokens see later ones");
+  Direction direction{true, options};
+  if (options.key_mask) direction.options.key_mask = options.key_mask->flip(1);
+  if (options.cu_seqlens) direction.options.cu_seqlens = value.size(1) - options.cu_seqlens->flip(0);
+  return direction;
+}
+
+RecurrentRead merge(const RecurrentRead& a, const RecurrentRead& b, const OptionalTensor& beta) {
+  // Finite, so that two empty sides compare; far below any logarithm of a sum.
+  const auto finite = [](const at::Tensor& x) { return x.clamp_min(-1e30); };
+  const auto spread = [&](const at::Tensor& x) { return x.dim() == 3 ? x.unsqueeze(-1) : x; };
+  const at::Tensor log_ratio = finite(a.log_normalizer) - finite(b.log_normalizer);
+  const at::Tensor share = spread(log_ratio.sigmoid()).to(a.mean.scalar_type());
+  RecurrentRead both;
+  both.mean = share * a.mean + (1 - share) * b.mean;
+  both.log_normalizer = at::logaddexp(a.log_normalizer, b.log_normalizer);
+  if (beta) {
+    const auto energy = [&](const RecurrentRead& read, const at::Tensor& log_share) {
+      return *beta * read.free_energy + spread(log_share).to(a.mean.scalar_type());
+    };
+    both.free_energy =
+        at::logaddexp(energy(a, at::log_sigmoid(log_ratio)), energy(b, at::log_sigmoid(-log_ratio))) / *beta;
+  }
+  return both;
+}
+
+}  // namespace fem
