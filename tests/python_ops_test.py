@@ -21,6 +21,28 @@ def softmax_inputs(dtype=torch.float64, requires_grad=True):
     return (*tensors, beta)
 
 
+def linear_time_inputs(dtype, tokens, batch=2):
+    """(operator, arguments) of every linear-time read; arguments are leaves with gradients."""
+    torch.manual_seed(1)
+    heads, width, rank = 2, 3, 2
+
+    def leaf(*shape, low=0.1, high=1.0):
+        return (torch.rand(shape, dtype=dtype) * (high - low) + low).requires_grad_()
+
+    def channel(**limits):
+        return leaf(batch, tokens, heads, width, **limits)
+
+    value, beta = channel(low=-1.0), leaf(heads, width, low=0.5, high=2.0)
+    query, key = (leaf(batch, tokens, heads, 4) for _ in range(2))
+    decay = leaf(batch, tokens, heads, low=-1.0, high=-0.1)
+    ssm = (channel(), leaf(heads, width, rank, low=-1.0, high=-0.1), leaf(batch, tokens, rank),
+           leaf(batch, tokens, rank), leaf(heads, width))
+    return [("linear_read", (query, key, value, beta)), ("linear_read", (query, key, value, beta, decay)),
+            ("channel_read", (value, beta, channel(low=-1.0), None)),
+            ("channel_read", (value, beta, None, channel(low=-1.0, high=-0.1))),
+            ("ssm_read", (value, beta, *ssm))]
+
+
 class Operators(unittest.TestCase):
     def setUp(self):
         warnings.filterwarnings("error", message=".*autograd kernel was not registered.*")
@@ -41,6 +63,34 @@ class Operators(unittest.TestCase):
             x = [torch.randn(2, 5, 2, 3, dtype=dtype, requires_grad=True) for _ in range(4)]
             opcheck(OPS.gated_read.default, tuple(x))
             opcheck(OPS.gated_read.default, (x[0], None, None, x[3]))
+
+    def test_linear_time_reads_pass_opcheck(self):
+        for name, inputs in linear_time_inputs(torch.float32, 9):
+            opcheck(getattr(OPS, name).default, inputs)
+            mask = torch.arange(9) >= torch.tensor([[0], [3]])
+            opcheck(getattr(OPS, name).default, inputs, {"key_mask": mask, "strict": True})
+
+    def test_linear_time_reads_repeat_bit_by_bit(self):
+        for tokens in (64, 256, 300):
+            for name, inputs in linear_time_inputs(torch.float32, tokens, batch=1):
+                borders = torch.tensor([0, 0, tokens // 2, tokens])
+                for options in ({}, {"cu_seqlens": borders}):
+                    torch.full((1 << 20,), float("nan"))  # what freed memory may hold
+                    first, again = (getattr(OPS, name)(*inputs, **options) for _ in range(2))
+                    self.assertTrue(all(torch.equal(a, b) for a, b in zip(first, again)), (name, tokens, options))
+
+    def test_linear_time_reads_have_gradients_of_both_orders(self):
+        for name, inputs in linear_time_inputs(torch.float64, 3):
+            read = lambda *a, op=getattr(OPS, name): op(*a)[:3]  # noqa: E731
+            self.assertTrue(torch.autograd.gradcheck(read, inputs), name)
+            self.assertTrue(torch.autograd.gradgradcheck(read, inputs), name)
+
+    def test_modulate_passes_opcheck(self):
+        x, hidden = (torch.randn(2, 5, n, requires_grad=True) for n in (12, 4))
+        weight = torch.randn(4, 12, requires_grad=True)
+        opcheck(OPS.modulate.default, (x.view(2, 5, 3, 4), hidden, weight))
+        table = [torch.randn(5, 4) for _ in range(2)]
+        opcheck(OPS.modulate.default, (x.view(2, 5, 3, 4), hidden, weight, *table, 0.1))
 
     def test_gradients_of_both_orders(self):
         q, k, v, beta = (x[:1, :4].detach().requires_grad_() if x.dim() == 4 else x for x in softmax_inputs())

@@ -46,11 +46,12 @@ at::Tensor mix(const at::Tensor& x, const MixerWeights& weights, const MixerOpti
 
 // One parameter of a configuration: the authors' name, its shape and how it starts.
 struct ParameterSpec {
-  enum class Init { kNormal, kConstant };
+  enum class Init { kNormal, kConstant, kValues };
   std::string name;
   std::vector<int64_t> shape;
   Init init;
-  double value;  // standard deviation or constant
+  double value;                // standard deviation or constant
+  std::vector<double> values;  // of kValues: every element
 };
 
 // Every parameter of a configuration in a fixed order, without allocating it.

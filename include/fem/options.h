@@ -11,7 +11,8 @@
 
 namespace fem {
 
-enum class PriorType { kSoftmax };
+// p_t(i): attention, linear attention, gated linear attention, attention-free transformer, linear RNN, selective SSM.
+enum class PriorType { kSoftmax, kLinear, kGla, kRnnSoftmax, kRnnDecay, kMamba };
 
 // Who computes the softmax read: kAuto and kFused our kernels, kReference the definition, kSdpa torch's attention on
 // [v, exp(beta v)].
@@ -22,7 +23,12 @@ template <typename Enum>
 struct Spelling;
 template <>
 struct Spelling<PriorType> {
-  static constexpr std::array values{std::pair{std::string_view("softmax"), PriorType::kSoftmax}};
+  static constexpr std::array values{std::pair{std::string_view("softmax"), PriorType::kSoftmax},
+                                     std::pair{std::string_view("linear"), PriorType::kLinear},
+                                     std::pair{std::string_view("gla"), PriorType::kGla},
+                                     std::pair{std::string_view("rnn_softmax"), PriorType::kRnnSoftmax},
+                                     std::pair{std::string_view("rnn_decay"), PriorType::kRnnDecay},
+                                     std::pair{std::string_view("mamba"), PriorType::kMamba}};
 };
 template <>
 struct Spelling<SoftmaxBackend> {
@@ -37,7 +43,14 @@ struct Spelling<Dialect> {
                                      std::pair{std::string_view("reference"), Dialect::kReference}};
 };
 
-// Fields, names and defaults of the authors' configuration, then ours (dialect, window).
+template <typename Enum>
+std::string spelled(Enum value) {
+  for (const auto& [name, known] : Spelling<Enum>::values)
+    if (known == value) return std::string(name);
+  return "?";
+}
+
+// Fields, names and defaults of the authors' configuration, then ours.
 struct MixerOptions {
   int64_t n_embd = 0;
   int64_t n_head = 0;
@@ -66,6 +79,7 @@ struct MixerOptions {
   bool mamba_normalize = true;
   Dialect dialect = Dialect::kPaper;
   std::optional<int64_t> window;
+  bool mamba_interact = false;
 
   // Is there a free-energy branch (and with it the inner gate)?
   bool has_free_energy() const { return use_lse || use_temperature; }
@@ -81,7 +95,7 @@ void visit_mixer_options(Options& o, Visitor&& visit) {
   visit("qk_dim", o.qk_dim,
         "total query (and key) width; unset: p_t_to_fem_ratio decides. Rounded to a multiple of 2 n_head");
   visit("p_t_to_fem_ratio", o.p_t_to_fem_ratio, "query plus key width relative to the value width");
-  visit("prior_type", o.prior_type, "selection prior");
+  visit("prior_type", o.prior_type, "selection prior: softmax, linear, gla, rnn_softmax, rnn_decay or mamba");
   visit("softmax_backend", o.softmax_backend, "who computes the softmax read");
   visit("dropout", o.dropout, "probability of dropping an element of the gated read in training");
   visit("causal", o.causal, "tokens see no later token; off: encoder");
@@ -102,6 +116,7 @@ void visit_mixer_options(Options& o, Visitor&& visit) {
   visit("mamba_normalize", o.mamba_normalize, "mamba prior: normalise its weights");
   visit("dialect", o.dialect, "paper, or reference: what the authors' code computes");
   visit("window", o.window, "softmax prior: sees only this many tokens back, itself included");
+  visit("mamba_interact", o.mamba_interact, "mamba prior: chooses among the channels of its head as well");
 }
 
 // Widths that follow from the options.

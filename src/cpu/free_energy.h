@@ -14,9 +14,7 @@ struct Sums {
 inline Floats unless_empty(Floats one, Floats x) { return select(one == 0.0f, Floats{}, x); }
 
 inline Floats mean_of(const Sums& s) { return unless_empty(s.one, s.value / s.one); }
-inline Floats free_energy_of(const Sums& s, Floats beta) {
-  return unless_empty(s.one, log(s.energy / s.one) / beta);
-}
+inline Floats free_energy_of(const Sums& s, Floats beta) { return unless_empty(s.one, log(s.energy / s.one) / beta); }
 inline Floats log_normalizer_of(const Sums& s) { return select(s.one == 0.0f, splat(-kInfinity), log(s.one)); }
 
 // Gradients of the sums from those of mean, free energy and log-normaliser.

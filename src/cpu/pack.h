@@ -1,10 +1,25 @@
-// Copies of tensor rows in the shapes the tiles want, converted to float32. Source rows have unit element stride.
+// Rows of tensors, and copies of them in the shapes the tiles want, converted to float32. Source rows have unit element
+// stride.
 #pragma once
 
+#include "cpu/rows.h"
 #include "cpu/tile.h"
 
 namespace fem::cpu {
 namespace {
+
+template <typename Scalar>
+inline const Scalar* row(const Rows& tensor, int64_t batch, int64_t token, int64_t head) {
+  return static_cast<const Scalar*>(tensor.data) + batch * tensor.batch + token * tensor.token + head * tensor.head;
+}
+
+// Runs body(float{}) or body(Bfloat16{}): the dtype becomes a type in one place.
+template <typename Arguments, typename Body>
+inline auto with_scalar(const Arguments& a, Body&& body) {
+  return a.bfloat16 ? body(Bfloat16{}) : body(float{});
+}
+
+inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // to[row][width] = scale * from[row]
 template <typename Scalar>
@@ -33,26 +48,50 @@ inline void pack_panels(float* to, int64_t panel_depth, const Scalar* from, int6
   }
 }
 
-inline float to_float(float x) { return x; }
-inline float to_float(Bfloat16 x) {
-  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
+// Element (r, l) to (l, r), by swapping ever larger blocks off the diagonal.
+template <int kBlock = 1>
+inline void transpose(Floats (&rows)[kLanes]) {
+  if constexpr (kBlock < kLanes) {
+    Ints upper, lower;
+    for (int l = 0; l < kLanes; ++l) {
+      upper[l] = l & kBlock ? kLanes + l - kBlock : l;
+      lower[l] = l & kBlock ? kLanes + l : l + kBlock;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) {
+      if (r & kBlock) continue;
+      const Floats a = rows[r], b = rows[r + kBlock];
+      rows[r] = __builtin_shuffle(a, b, upper);
+      rows[r + kBlock] = __builtin_shuffle(a, b, lower);
+    }
+    transpose<2 * kBlock>(rows);
+  }
 }
 
-// Panels of B = from^T: from has one row per column of B, of the given depth. Missing columns of the last panel are 0.
+// Panels of B = from^T: from has one row per column of B, of the given depth; panel_depth rows are reserved in each
+// panel. Missing columns of the last panel are 0.
+template <typename Scalar>
+inline void transpose_to_panels(float* to, int64_t panel_depth, const Scalar* from, int64_t from_row, int64_t columns,
+                                int64_t depth, float scale = 1) {
+  for (int64_t c = 0; c < padded(columns); c += kLanes) {
+    float* panel = to + c / kPanel * panel_depth * kPanel + c % kPanel;
+    for (int64_t k = 0; k < depth; k += kLanes) {
+      const int64_t width = depth - k < kLanes ? depth - k : kLanes;
+      Floats block[kLanes];
+      for (int r = 0; r < kLanes; ++r) {
+        const Scalar* row = from + (c + r) * from_row + k;
+        block[r] = c + r >= columns ? Floats{} : (width == kLanes ? load(row) : load_first(row, width)) * scale;
+      }
+      transpose(block);
+      for (int64_t r = 0; r < width; ++r) store(panel + (k + r) * kPanel, block[r]);
+    }
+  }
+}
+
 template <typename Scalar>
 inline void pack_panels_transposed(float* to, const Scalar* from, int64_t from_row, int64_t columns, int64_t depth,
                                    float scale = 1) {
-  for (int64_t c = 0; c < padded(columns); ++c) {
-    float* panel = to + c / kPanel * depth * kPanel + c % kPanel;
-    const Scalar* row = from + c * from_row;
-    if (c < columns)
-      for (int64_t k = 0; k < depth; ++k) panel[k * kPanel] = to_float(row[k]) * scale;
-    else
-      for (int64_t k = 0; k < depth; ++k) panel[k * kPanel] = 0;
-  }
+  transpose_to_panels(to, depth, from, from_row, columns, depth, scale);
 }
 
 }  // namespace

@@ -95,9 +95,12 @@ inline float max(Floats x) {
   return highest;
 }
 
-// 2^kBias e^x to 1.5 ulp for x <= 88 - 0.69 kBias; 0 where the result would be below 2^-126 (so e^-inf = 0). NaN stays.
+// 2^kBias e^x = power e^rest with |rest| <= ln2 / 2, for x <= 88 - 0.69 kBias; power = 0 below 2^-126. NaN stays.
+struct SplitExp {
+  Floats power, rest;
+};
 template <int kBias = 0>
-inline Floats exp(Floats x) {
+inline SplitExp split_exp(Floats x) {
   constexpr float kLog2e = 1.44269504088896341f;
   constexpr float kLn2High = 0.693359375f;
   constexpr float kLn2Low = -2.12194440e-4f;
@@ -107,15 +110,23 @@ inline Floats exp(Floats x) {
   x = splat(kLowest) > x ? splat(kLowest) : x;
   const Floats shifted = x * kLog2e + kRound;
   const Floats n = shifted - kRound;
-  const Floats r = (x - n * kLn2High) - n * kLn2Low;
-  // e^r = 1 + r + r^2 c(r) on |r| <= ln2 / 2, relative error 4e-9
+  return {reinterpret_cast<Floats>(reinterpret_cast<Ints>(shifted) << 23), (x - n * kLn2High) - n * kLn2Low};
+}
+
+// c(x) of e^x = 1 + x + x^2 c(x) on |x| <= ln2 / 2, relative error of e^x 4e-9
+inline Floats exp_remainder(Floats x) {
   Floats c = splat(1.384711577e-3f);
-  c = c * r + 8.368693418e-3f;
-  c = c * r + 4.16678064e-2f;
-  c = c * r + 1.666652087e-1f;
-  c = c * r + 4.999999586e-1f;
-  const Floats power = reinterpret_cast<Floats>(reinterpret_cast<Ints>(shifted) << 23);
-  return (c * (r * r) + (r + 1.0f)) * power;
+  c = c * x + 8.368693418e-3f;
+  c = c * x + 4.16678064e-2f;
+  c = c * x + 1.666652087e-1f;
+  return c * x + 4.999999586e-1f;
+}
+
+// 2^kBias e^x to 1.5 ulp for x <= 88 - 0.69 kBias; 0 where the result would be below 2^-126 (so e^-inf = 0). NaN stays.
+template <int kBias = 0>
+inline Floats exp(Floats x) {
+  const auto [power, r] = split_exp<kBias>(x);
+  return (exp_remainder(r) * (r * r) + (r + 1.0f)) * power;
 }
 
 // Natural logarithm to 1.5 ulp for positive normal x; NaN stays.
@@ -139,17 +150,12 @@ inline Floats log(Floats x) {
   return select(x == x, y, x);
 }
 
+// e^x - 1 for |x| <= ln2 / 2
+inline Floats exp_minus_one(Floats x) { return exp_remainder(x) * (x * x) + x; }
+
 // e^x h for x <= 0. Near 0 as h + (e^x - 1) h in one rounding: e^x itself, rounded, would repeat its error every step
 // of a recurrence and lose half the digits over ten thousand.
-inline Floats decayed(Floats h, Floats x) {
-  Floats c = splat(1.384711577e-3f);
-  c = c * x + 8.368693418e-3f;
-  c = c * x + 4.16678064e-2f;
-  c = c * x + 1.666652087e-1f;
-  c = c * x + 4.999999586e-1f;
-  const Floats minus_one = c * (x * x) + x;  // e^x - 1, accurate for |x| <= ln2 / 2
-  return select(x > -kLn2 / 2, minus_one * h + h, exp(x) * h);
-}
+inline Floats decayed(Floats h, Floats x) { return select(x > -kLn2 / 2, exp_minus_one(x) * h + h, exp(x) * h); }
 
 // 1 / (1 + e^-x) to 3 ulp; below x = -87 it is 0.
 inline Floats sigmoid(Floats x) {

@@ -14,8 +14,7 @@ using nlohmann::json;
 template <typename Value>
 void write(json& out, const Value& value) {
   if constexpr (std::is_enum_v<Value>) {
-    for (const auto& [name, spelled] : Spelling<Value>::values)
-      if (spelled == value) out = name;
+    out = spelled(value);
   } else {
     out = value;
   }

@@ -71,7 +71,7 @@ int64_t conditioner_outputs(const MixerOptions& options, const MixerSizes& sizes
 Conditioning condition(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options,
                        const MixerSizes& sizes, const Positions& positions, const Batch& batch, MixerState* state) {
   const std::vector<int64_t> widths = output_widths(options, sizes);
-  std::vector<at::Tensor> factors(widths.size());
+  std::vector<Modulation> modulations(widths.size());
   if (options.use_conv) {
     const auto onward = [&](const Scan& scan) {
       if (!state) return decay_scan(scan.u, scan.log_decay);
@@ -83,25 +83,25 @@ Conditioning condition(const at::Tensor& x, const MixerWeights& weights, const M
     };
     const auto backward = [](const Scan& scan) { return decay_scan(scan.u.flip(1), scan.log_decay.flip(1)).flip(1); };
 
-    // 1 + c in one product, the 1 as its bias.
-    const at::Tensor& out_proj = weights.forward.out_proj;
-    at::Tensor factor = at::linear(hidden(x, weights.forward, batch, positions.first, onward), out_proj.t(),
-                                   at::ones({out_proj.size(1)}, out_proj.options()));
-    if (options.conv_bidirectional)
-      factor =
-          factor + at::matmul(hidden(x, weights.backward, batch, positions.last, backward), weights.backward.out_proj);
-    factors = factor.split_with_sizes(widths, -1);
+    at::Tensor units = hidden(x, weights.forward, batch, positions.first, onward);
+    at::Tensor out_proj = weights.forward.out_proj;
+    if (options.conv_bidirectional) {  // the two products are one over the units of both directions
+      units = at::cat({units, hidden(x, weights.backward, batch, positions.last, backward)}, -1);
+      out_proj = at::cat({out_proj, weights.backward.out_proj});
+    }
+    const std::vector<at::Tensor> slices = out_proj.split_with_sizes(widths, -1);
+    for (size_t i = 0; i < widths.size(); ++i) modulations[i] = {units, slices[i]};
   }
 
   Conditioning c;
-  auto next = factors.begin();
+  auto next = modulations.begin();
   const size_t leading = prior_of(options.prior_type).leading_widths(sizes).size();
   c.value = *next++;
   c.prior.assign(next, next + leading);
   next += leading;
   if (options.has_free_energy()) c.temperature_gate = *next++;
   if (options.use_outer_gate) c.outer_gate = *next++;
-  c.prior.insert(c.prior.end(), next, factors.end());
+  c.prior.insert(c.prior.end(), next, modulations.end());
   return c;
 }
 

@@ -3,14 +3,15 @@
 #include <vector>
 
 #include "fem/mixer.h"
+#include "fem/ops/modulate.h"
 #include "mixer/positions.h"
 
 namespace fem {
 
 // 1 + c: what the modulated quantities are multiplied by. Undefined without conditioner, or without that gate.
 struct Conditioning {
-  at::Tensor value, temperature_gate, outer_gate;  // [B, T, E]
-  std::vector<at::Tensor> prior;                   // what the prior declares: leading, then trailing
+  Modulation value, temperature_gate, outer_gate;
+  std::vector<Modulation> prior;  // what the prior declares: leading, then trailing
 };
 
 // c_t of math: a gated low-rank convolution with learned decay over x [B, T, D]. Moves state->conditioner on.

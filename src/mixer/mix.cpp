@@ -29,14 +29,21 @@ at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOpt
 
   const Conditioning c = condition(x, w, options, sizes, positions, batch, state);
 
-  at::Tensor value = prior.transform_value(project(x, w.value, c.value, heads), options);
-  if (beta) value = clip_value(value, *beta, options.value_logexp_cap);
+  at::Tensor value;
+  if (prior.squashes_value(options)) {
+    value = project(x, w.value, heads, c.value).sigmoid();
+    if (beta) value = clip_value(value, *beta, options.value_logexp_cap);
+  } else {
+    AfterModulation clip;
+    if (beta) clip.limit = options.value_logexp_cap / *beta;
+    value = project(x, w.value, heads, c.value, clip);
+  }
 
   const Read read = prior.read({x, value, beta, positions.index, w.prior, c.prior, options, sizes, batch, state});
 
   std::optional<at::Tensor> temperature_logit, gate_logit;
-  if (beta) temperature_logit = project(x, w.temperature_gate, c.temperature_gate, heads);
-  if (options.use_outer_gate) gate_logit = project(x, w.outer_gate, c.outer_gate, heads);
+  if (beta) temperature_logit = project(x, w.temperature_gate, heads, c.temperature_gate);
+  if (options.use_outer_gate) gate_logit = project(x, w.outer_gate, heads, c.outer_gate);
   const at::Tensor gated = gated_read(read, temperature_logit, gate_logit, options.eps).flatten(2);
 
   return linear(at::dropout(gated, options.dropout, training), w.output);

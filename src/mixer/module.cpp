@@ -11,11 +11,6 @@
 namespace fem {
 namespace {
 
-at::Tensor initial_value(const ParameterSpec& spec) {
-  at::Tensor parameter = at::empty(spec.shape);
-  return spec.init == ParameterSpec::Init::kNormal ? parameter.normal_(0.0, spec.value) : parameter.fill_(spec.value);
-}
-
 // Registers "tdc.fwd.ln.weight" as parameter "weight" of module "ln" of module "fwd" of module "tdc" of root.
 at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter) {
   const size_t dot = name.find('.');

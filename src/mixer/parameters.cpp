@@ -1,5 +1,7 @@
 #include "mixer/parameters.h"
 
+#include <ATen/ATen.h>
+
 #include "mixer/conditioner.h"
 #include "priors/prior.h"
 #include "priors/projection.h"
@@ -62,6 +64,18 @@ class Visitor {
 void visit_parameters(const MixerOptions& options, MixerWeights& weights,
                       const std::function<void(const ParameterSpec&, at::Tensor&)>& visit) {
   Visitor(options, visit).walk(weights);
+}
+
+at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator> generator) {
+  switch (spec.init) {
+    case Init::kNormal:
+      return at::empty(spec.shape).normal_(0.0, spec.value, generator);
+    case Init::kConstant:
+      break;
+    case Init::kValues:
+      return at::tensor(spec.values, at::kDouble).view(spec.shape).to(c10::get_default_dtype_as_scalartype());
+  }
+  return at::empty(spec.shape).fill_(spec.value);
 }
 
 std::vector<ParameterSpec> mixer_parameters(const MixerOptions& options) {

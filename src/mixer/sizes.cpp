@@ -41,6 +41,13 @@ void check(const MixerOptions& o) {
   FEM_CHECK(o.ssm_rank >= 1, "mixer options: expected ssm_rank of at least 1, got ", o.ssm_rank);
   FEM_CHECK(!o.window || *o.window >= 1, "mixer options: expected a window of at least 1 token, got ", *o.window,
             "; leave it unset for no window");
+  const bool softmax = o.prior_type == PriorType::kSoftmax, mamba = o.prior_type == PriorType::kMamba;
+  FEM_CHECK(!o.window || softmax, "mixer options: a window belongs to prior_type softmax; the other priors forget by ",
+            "decay. Expected it unset, got ", *o.window);
+  FEM_CHECK(
+      softmax || o.softmax_backend == SoftmaxBackend::kAuto,
+      "mixer options: softmax_backend chooses how prior_type softmax is computed: expected auto with another prior");
+  FEM_CHECK(!o.mamba_interact || mamba, "mixer options: mamba_interact needs prior_type mamba");
 }
 
 // The multiple of step nearest to width, at least one; exact ties go down.

@@ -3,6 +3,16 @@
 #include "util/check.h"
 
 namespace fem {
+namespace {
+
+// log(e^a + e^b) of finite numbers. Unlike at::logaddexp it can be differentiated twice however far apart they are.
+at::Tensor log_add(const at::Tensor& a, const at::Tensor& b) {
+  const auto log1p_exp = [](const at::Tensor& x) { return at::softplus(x, 1, /*threshold=*/40); };
+  const at::Tensor gap = a - b;
+  return at::where(gap > 0, a + log1p_exp(-gap), b + log1p_exp(gap));
+}
+
+}  // namespace
 
 void check_like_value(const char* op, const char* name, const at::Tensor& tensor, const at::Tensor& value,
                       const std::vector<c10::SymInt>& shape) {
@@ -62,13 +72,13 @@ RecurrentRead merge(const RecurrentRead& a, const RecurrentRead& b, const Option
   const at::Tensor share = spread(log_ratio.sigmoid()).to(a.mean.scalar_type());
   RecurrentRead both;
   both.mean = share * a.mean + (1 - share) * b.mean;
-  both.log_normalizer = at::logaddexp(a.log_normalizer, b.log_normalizer);
+  both.log_normalizer = log_add(finite(a.log_normalizer), finite(b.log_normalizer))
+                            .masked_fill((a.log_normalizer == -INFINITY) & (b.log_normalizer == -INFINITY), -INFINITY);
   if (beta) {
     const auto energy = [&](const RecurrentRead& read, const at::Tensor& log_share) {
       return *beta * read.free_energy + spread(log_share).to(a.mean.scalar_type());
     };
-    both.free_energy =
-        at::logaddexp(energy(a, at::log_sigmoid(log_ratio)), energy(b, at::log_sigmoid(-log_ratio))) / *beta;
+    both.free_energy = log_add(energy(a, at::log_sigmoid(log_ratio)), energy(b, at::log_sigmoid(-log_ratio))) / *beta;
   }
   return both;
 }

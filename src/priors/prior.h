@@ -5,18 +5,19 @@
 #include <vector>
 
 #include "fem/mixer.h"
-#include "fem/ops/softmax_read.h"
+#include "fem/ops/modulate.h"
+#include "fem/ops/read.h"
 
 namespace fem {
 
 // What a prior sees of one call of the layer.
 struct PriorCall {
-  at::Tensor x;                            // [B, T, D]
-  at::Tensor value;                        // [B, T, H, V], clipped if there is a beta
-  std::optional<at::Tensor> beta;          // [H, V]; none: only the mean is wanted
-  at::Tensor positions;                    // [T] or [B, T]
-  const std::vector<at::Tensor>& weights;  // as declared by parameters()
-  const std::vector<at::Tensor>& factors;  // 1 + c of leading_widths(), trailing_widths(); undefined if use_conv is off
+  at::Tensor x;                                // [B, T, D]
+  at::Tensor value;                            // [B, T, H, V], clipped if there is a beta
+  std::optional<at::Tensor> beta;              // [H, V]; none: only the mean is wanted
+  at::Tensor positions;                        // [T] or [B, T]
+  const std::vector<at::Tensor>& weights;      // as declared by parameters()
+  const std::vector<Modulation>& modulations;  // of leading_widths(), trailing_widths(); undefined if use_conv is off
   const MixerOptions& options;
   const MixerSizes& sizes;
   const Batch& batch;
@@ -25,6 +26,17 @@ struct PriorCall {
   // The index-th linear layer, of a prior that declares its linear layers first.
   LinearWeights linear(size_t index) const {
     return options.bias ? LinearWeights{weights[2 * index], weights[2 * index + 1]} : LinearWeights{weights[index], {}};
+  }
+
+  // For a prior whose state is a sum over the past: which tokens are read, and the sums of earlier calls.
+  RecurrentReadOptions recurrent() const {
+    RecurrentReadOptions read{options.causal, batch.mask, batch.cu_seqlens, std::nullopt};
+    if (state && state->accumulators.count("sums")) read.initial = state->accumulators.at("sums");
+    return read;
+  }
+  RecurrentRead keep_sums(RecurrentRead read) const {
+    if (state) state->accumulators["sums"] = read.state;
+    return read;
   }
 };
 
@@ -41,8 +53,8 @@ class Prior {
   virtual std::vector<int64_t> leading_widths(const MixerSizes&) const { return {}; }
   virtual std::vector<int64_t> trailing_widths(const MixerSizes&) const { return {}; }
 
-  // Applied to the modulated value before it is clipped.
-  virtual at::Tensor transform_value(const at::Tensor& value, const MixerOptions&) const { return value; }
+  // Is the modulated value squashed by a sigmoid before it is clipped?
+  virtual bool squashes_value(const MixerOptions&) const { return false; }
 
   // Mean and, with beta, free energy of the values under p_t.
   virtual Read read(const PriorCall& call) const = 0;

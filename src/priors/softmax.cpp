@@ -1,10 +1,10 @@
 // softmax: p_t(i) ~ exp(q_t.k_i / sqrt(K)), the prior of attention.
 #include <ATen/ATen.h>
 
-#include "fem/ops/rotary.h"
+#include "fem/ops/softmax_read.h"
 #include "ops/softmax_read/visibility.h"
 #include "priors/prior.h"
-#include "priors/projection.h"
+#include "priors/query_key.h"
 
 namespace fem {
 namespace {
@@ -74,22 +74,14 @@ Read sdpa_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
 class SoftmaxPrior final : public Prior {
  public:
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
-    std::vector<ParameterSpec> specs;
-    declare_linear(specs, "W_q", options.n_embd, sizes.key, options.bias);
-    declare_linear(specs, "W_k", options.n_embd, sizes.key, options.bias);
-    return specs;
+    return declare_query_and_key(options, sizes);
   }
 
   std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
 
   Read read(const PriorCall& call) const override {
     const MixerOptions& options = call.options;
-    at::Tensor query = project(call.x, call.linear(0), call.factors[0], options.n_head);
-    at::Tensor key = project(call.x, call.linear(1), call.factors[1], options.n_head);
-    if (options.use_rope) {
-      query = rotary(query, call.positions, options.rope_theta, options.dialect);
-      key = rotary(key, call.positions, options.rope_theta, options.dialect);
-    }
+    const auto [query, key] = query_and_key(call);
     KeysAndValues seen{key, call.value, call.batch.mask};
     if (call.state) seen = remember(call.state->caches, seen, options.window);
 

@@ -58,8 +58,11 @@ TEST_P(Golden, AgreesInFloat64) { agrees(at::kDouble, testing::kFloat64, testing
 
 TEST_P(Golden, AgreesInFloat32) { agrees(at::kFloat, testing::kFloat32Layer, testing::kFloat32LayerGradient); }
 
-INSTANTIATE_TEST_SUITE_P(Softmax, Golden,
-                         ::testing::Values("softmax", "softmax_balanced", "softmax_encoder", "softmax_explicit_dims",
+INSTANTIATE_TEST_SUITE_P(Authors, Golden,
+                         ::testing::Values("gla", "gla_mean_only", "gla_no_gate", "linear", "linear_encoder",
+                                           "linear_no_temperature", "mamba", "mamba_mean_only", "mamba_unnormalized",
+                                           "rnn_softmax", "rnn_softmax_mean_only", "rnn_softmax_narrow", "softmax",
+                                           "softmax_balanced", "softmax_encoder", "softmax_explicit_dims",
                                            "softmax_mean_only", "softmax_no_bias", "softmax_no_conv", "softmax_no_gate",
                                            "softmax_no_rope", "softmax_no_temperature", "softmax_plain"),
                          [](const auto& info) { return std::string(info.param); });

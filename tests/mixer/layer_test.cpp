@@ -15,6 +15,46 @@ using testing::random_mixer;
 using testing::random_tokens;
 using testing::small_options;
 
+class EveryPrior : public ::testing::TestWithParam<PriorType> {
+ protected:
+  EveryPrior() {
+    at::manual_seed(5);
+    options.prior_type = GetParam();
+  }
+  MixerOptions options = small_options();
+};
+INSTANTIATE_TEST_SUITE_P(Prior, EveryPrior, ::testing::ValuesIn(testing::all_priors()),
+                         [](const auto& info) { return spelled(info.param); });
+
+TEST_P(EveryPrior, LowPrecisionIsNearFloat64) {
+  for (const bool causal : {true, false})
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      options.causal = causal;
+      FreeEnergyMixer low = random_mixer(options, dtype), exact(options);
+      exact->to(at::kDouble);
+      {
+        const at::NoGradGuard no_gradients;
+        auto parameters = exact->named_parameters();
+        for (const auto& parameter : low->named_parameters()) parameters[parameter.key()].copy_(*parameter);
+      }
+      const at::Tensor x = random_tokens(2, 150, options, dtype).requires_grad_();
+      const at::Tensor expected_x = x.detach().to(at::kDouble).requires_grad_();
+      const at::Tensor y = low(x), expected = exact(expected_x), w = at::randn_like(y);
+      if (dtype == at::kBFloat16) {  // gradients of a random layer amplify the rounding of every operator
+        EXPECT_TRUE(close(y, expected, testing::kBfloat16Layer));
+        continue;
+      }
+      (y * w).sum().backward();
+      (expected * w.to(at::kDouble)).sum().backward();
+      EXPECT_TRUE(close(y, expected, testing::kFloat32Layer));
+      EXPECT_TRUE(close(x.grad(), expected_x.grad(), testing::kFloat32LayerGradient));
+      for (const auto& parameter : low->named_parameters())
+        EXPECT_TRUE(
+            close(parameter->grad(), exact->named_parameters()[parameter.key()].grad(), testing::kFloat32LayerGradient))
+            << parameter.key();
+    }
+}
+
 TEST(FreeEnergyMixer, WithAllSwitchesOffIsAttention) {
   MixerOptions options = small_options();
   options.use_lse = options.use_temperature = options.use_outer_gate = options.use_conv = options.use_rope = false;
@@ -52,8 +92,7 @@ struct OpenLayer {
   FreeEnergyMixer mixer;
 };
 
-TEST(FreeEnergyMixer, ReadsBetweenTheMeanAndTheFreeEnergy) {
-  MixerOptions options = small_options();
+TEST_P(EveryPrior, ReadsBetweenTheMeanAndTheFreeEnergy) {
   options.use_conv = false;
   OpenLayer layer(options);
   const at::Tensor x = random_tokens(2, 12, options);
@@ -69,8 +108,7 @@ TEST(FreeEnergyMixer, ReadsBetweenTheMeanAndTheFreeEnergy) {
   EXPECT_TRUE(close(free_energy.select(1, 0), mean.select(1, 0), testing::kFloat64)) << "one token has no spread";
 }
 
-TEST(FreeEnergyMixer, FreeEnergyGrowsWithBeta) {
-  MixerOptions options = small_options();
+TEST_P(EveryPrior, FreeEnergyGrowsWithBeta) {
   options.use_conv = false;
   OpenLayer layer(options);
   const at::Tensor x = random_tokens(2, 12, options);
@@ -102,8 +140,7 @@ TEST(FreeEnergyMixer, ClipsValuesOnlyForTheFreeEnergy) {
   }
 }
 
-TEST(FreeEnergyMixer, LaterTokensHaveNoInfluenceAndNoGradient) {
-  MixerOptions options = small_options();
+TEST_P(EveryPrior, LaterTokensHaveNoInfluenceAndNoGradient) {
   FreeEnergyMixer mixer = random_mixer(options);
   const at::Tensor x = random_tokens(2, 9, options).requires_grad_();
   const at::Tensor early = mixer(x).slice(1, 0, 5);
@@ -114,8 +151,7 @@ TEST(FreeEnergyMixer, LaterTokensHaveNoInfluenceAndNoGradient) {
   EXPECT_TRUE(at::equal(mixer(changed).slice(1, 0, 5), early));
 }
 
-TEST(FreeEnergyMixer, AnEncoderSeesEverything) {
-  MixerOptions options = small_options();
+TEST_P(EveryPrior, AnEncoderSeesEverything) {
   options.causal = false;
   for (const bool bidirectional : {false, true}) {
     options.conv_bidirectional = bidirectional;
@@ -164,8 +200,7 @@ TEST(FreeEnergyMixer, EveryBackendComputesTheSame) {
         }
 }
 
-TEST(FreeEnergyMixer, HandlesEmptyAndShortInputs) {
-  MixerOptions options = small_options();
+TEST_P(EveryPrior, HandlesEmptyAndShortInputs) {
   for (const bool causal : {true, false}) {
     options.causal = causal;
     options.conv_bidirectional = !causal;

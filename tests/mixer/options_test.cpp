@@ -46,6 +46,22 @@ TEST(MixerSizes, TakeExplicitWidths) {
   EXPECT_EQ(sizes_of(options).key, 20);
 }
 
+TEST(MixerSizes, SomePriorsHaveNarrowerKeysOrNone) {
+  MixerOptions options;
+  options.n_embd = 64;
+  options.n_head = 2;
+  options.fem_ratio = 0.75;  // V = 24
+  options.prior_type = PriorType::kRnnSoftmax;
+  for (const auto& [ratio, width] : {std::pair{4.0, 24}, std::pair{1.5, 12}, std::pair{1.2, 12}, std::pair{0.1, 2}}) {
+    options.p_t_to_fem_ratio = ratio;
+    EXPECT_EQ(sizes_of(options).head_key, width) << ratio;
+  }
+  for (const PriorType prior : {PriorType::kRnnDecay, PriorType::kMamba}) {
+    options.prior_type = prior;
+    EXPECT_EQ(sizes_of(options).key, 0);
+  }
+}
+
 TEST(MixerSizes, BothBudgetsHaveTheWeightsOfAttention) {
   for (const auto& [fem_ratio, key_ratio] : {std::pair{1.0 / 2, 4.0}, std::pair{2.0 / 3, 2.0}}) {
     MixerOptions options;
@@ -91,6 +107,10 @@ TEST(MixerOptions, EachBadValueGetsItsSentence) {
        [](MixerOptions& o) { o.causal = false, o.conv_bidirectional = true, o.conv_hidden = 7; }},
       {"expected ssm_rank of at least 1, got 0", [](MixerOptions& o) { o.ssm_rank = 0; }},
       {"expected a window of at least 1 token, got 0", [](MixerOptions& o) { o.window = 0; }},
+      {"a window belongs to prior_type softmax", [](MixerOptions& o) { o.window = 4, o.prior_type = PriorType::kGla; }},
+      {"expected auto with another prior",
+       [](MixerOptions& o) { o.softmax_backend = SoftmaxBackend::kSdpa, o.prior_type = PriorType::kLinear; }},
+      {"mamba_interact needs prior_type mamba", [](MixerOptions& o) { o.mamba_interact = true; }},
   };
   for (const auto& [text, set] : bad) {
     MixerOptions options = testing::small_options();

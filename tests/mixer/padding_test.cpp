@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "fem/mixer.h"
+#include "mixer/any_prior.h"
 #include "mixer/random_mixer.h"
 #include "support/tolerance.h"
 
@@ -18,12 +19,11 @@ using testing::small_options;
 MixerOptions any_options() {
   at::manual_seed(*rc::gen::arbitrary<uint32_t>());
   MixerOptions options = small_options();
-  options.dialect = *rc::gen::element(Dialect::kPaper, Dialect::kReference);
+  testing::choose_prior(options);
   options.causal = *rc::gen::arbitrary<bool>();
   options.use_conv = *rc::gen::arbitrary<bool>();
   options.conv_bidirectional = !options.causal && *rc::gen::arbitrary<bool>();
   options.use_lse = options.use_temperature = *rc::gen::arbitrary<bool>();
-  if (*rc::gen::arbitrary<bool>()) options.window = *rc::gen::inRange(1, 6);
   return options;
 }
 
@@ -82,10 +82,20 @@ RC_GTEST_PROP(FreeEnergyMixer, PackedSequencesAreAsIfSeparate, ()) {
 }
 
 TEST(FreeEnergyMixer, AFullyMaskedRowIsSilent) {
-  for (const auto backend : {SoftmaxBackend::kAuto, SoftmaxBackend::kReference, SoftmaxBackend::kSdpa})
+  std::vector<MixerOptions> cases;
+  for (const PriorType prior : testing::all_priors())
+    for (const auto dialect : {Dialect::kPaper, Dialect::kReference}) {
+      cases.push_back(small_options());
+      cases.back().prior_type = prior;
+      cases.back().dialect = dialect;
+    }
+  for (const auto backend : {SoftmaxBackend::kReference, SoftmaxBackend::kSdpa}) {
+    cases.push_back(small_options());
+    cases.back().softmax_backend = backend;
+  }
+  for (const MixerOptions& options : cases)
     for (const auto dtype : {at::kDouble, at::kFloat}) {
-      MixerOptions options = small_options();
-      options.softmax_backend = backend;
+      SCOPED_TRACE(spelled(options.prior_type));
       FreeEnergyMixer mixer = random_mixer(options, dtype);
       const at::Tensor x = random_tokens(2, 5, options, dtype).requires_grad_();
       at::Tensor mask = at::ones({2, 5}, at::kBool);

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
 #include "fem/mixer.h"
 
 namespace fem::testing {
@@ -12,6 +14,12 @@ inline MixerOptions small_options() {
   options.n_head = 2;
   options.conv_hidden = 6;
   return options;
+}
+
+inline std::vector<PriorType> all_priors() {
+  std::vector<PriorType> priors;
+  for (const auto& [name, prior] : Spelling<PriorType>::values) priors.push_back(prior);
+  return priors;
 }
 
 // Every parameter random: with its initial values the conditioner would be silent and all scores nearly equal.

@@ -84,11 +84,13 @@ TEST(TokenCache, RefusesRowsOfAnotherKind) {
 }
 
 // A mixer that has read the first tokens of some rows, and what it should say about the rest.
-class State : public testing::TemporaryFolder {
+class State : public testing::TemporaryFolder, public ::testing::WithParamInterface<PriorType> {
  protected:
   void SetUp() override {
     TemporaryFolder::SetUp();
-    mixer = random_mixer(small_options());
+    MixerOptions options = small_options();
+    options.prior_type = GetParam();
+    mixer = random_mixer(options);
     mask = at::arange(12).ge(at::tensor({0, 2, 7}).unsqueeze(1));
     x = random_tokens(3, 12, mixer->options);
     expected = mixer->forward(x, Batch{mask, {}}).detach();
@@ -106,22 +108,26 @@ class State : public testing::TemporaryFolder {
   MixerState state;
 };
 
-TEST_F(State, ACopyIsASnapshot) {
+INSTANTIATE_TEST_SUITE_P(Prior, State, ::testing::ValuesIn(testing::all_priors()),
+                         [](const auto& info) { return spelled(info.param); });
+
+TEST_P(State, ACopyIsASnapshot) {
   MixerState copy = state;
   EXPECT_TRUE(goes_on(state));
   EXPECT_EQ(copy.tokens, 7);
   EXPECT_TRUE(goes_on(copy));
 }
 
-TEST_F(State, ACloneSharesNoMemory) {
+TEST_P(State, ACloneSharesNoMemory) {
   MixerState copy = state.clone();
-  for (auto& [name, tensor] : state.caches) tensor.rows().zero_();
+  for (auto& [name, cache] : state.caches) cache.rows().zero_();
+  for (auto& [name, tensor] : state.accumulators) tensor.zero_();
   state.conditioner.zero_();
   state.positions.zero_();
   EXPECT_TRUE(goes_on(copy));
 }
 
-TEST_F(State, SurvivesSavingAndLoading) {
+TEST_P(State, SurvivesSavingAndLoading) {
   save_safetensors(folder / "state.safetensors", {state.to_tensors(), {}});
   EXPECT_TRUE(goes_on(state));
   MixerState loaded = MixerState::from_tensors(load_safetensors(folder / "state.safetensors").tensors);
@@ -131,7 +137,7 @@ TEST_F(State, SurvivesSavingAndLoading) {
   EXPECT_TRUE(goes_on(fresh));
 }
 
-TEST_F(State, SavedTensorsDoNotChangeWithTheState) {
+TEST_P(State, SavedTensorsDoNotChangeWithTheState) {
   const MixerState before = state;
   const auto saved = state.to_tensors();
   read(state, x, 7, 9);
@@ -141,14 +147,14 @@ TEST_F(State, SavedTensorsDoNotChangeWithTheState) {
   EXPECT_TRUE(goes_on(loaded));
 }
 
-TEST_F(State, RefusesTensorsThatAreNoState) {
+TEST_P(State, RefusesTensorsThatAreNoState) {
   EXPECT_TRUE(fails_with("expected an entry \"tokens\"", [&] { MixerState::from_tensors({}); }));
   auto tensors = state.to_tensors();
   tensors["weights"] = at::ones(1);
   EXPECT_TRUE(fails_with("unknown entry \"weights\"", [&] { MixerState::from_tensors(tensors); }));
 }
 
-TEST_F(State, RowsCanBeReorderedRepeatedAndDropped) {
+TEST_P(State, RowsCanBeReorderedRepeatedAndDropped) {
   const at::Tensor order = at::tensor({2, 0, 2, 1});
   MixerState selected = state.select(order);
   const at::Tensor y = mixer->forward(x.index_select(0, order).slice(1, 7), selected,
@@ -160,7 +166,7 @@ TEST_F(State, RowsCanBeReorderedRepeatedAndDropped) {
   EXPECT_TRUE(fails_with("expected batch_index as int32 or int64 [rows]", [&] { state.select(at::ones({1})); }));
 }
 
-TEST_F(State, RollsBackAndGoesOnDifferently) {
+TEST_P(State, RollsBackAndGoesOnDifferently) {
   const MixerState snapshot = state;
   const at::Tensor other = random_tokens(3, 12, mixer->options);
   read(state, other, 7, 12);
@@ -176,10 +182,10 @@ TEST_F(State, RollsBackAndGoesOnDifferently) {
   EXPECT_TRUE(goes_on(state));
 }
 
-TEST_F(State, RollsBackToTheBeginning) {
+TEST_P(State, RollsBackToTheBeginning) {
   state.rollback(MixerState());
   EXPECT_EQ(state.tokens, 0);
-  EXPECT_TRUE(state.caches.empty());
+  EXPECT_TRUE(state.caches.empty() && state.accumulators.empty());
   read(state, x, 0, 7);
   EXPECT_TRUE(goes_on(state));
 }

@@ -3,6 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "fem/mixer.h"
+#include "mixer/any_prior.h"
 #include "mixer/random_mixer.h"
 #include "support/error_text.h"
 #include "support/tolerance.h"
@@ -35,11 +36,9 @@ at::Tensor any_mask(int64_t batch) {
 RC_GTEST_PROP(FreeEnergyMixer, AnySplitEqualsOneCall, ()) {
   at::manual_seed(*rc::gen::arbitrary<uint32_t>());
   MixerOptions options = small_options();
-  options.dialect = *rc::gen::element(Dialect::kPaper, Dialect::kReference);
-  options.softmax_backend = *rc::gen::element(SoftmaxBackend::kAuto, SoftmaxBackend::kReference, SoftmaxBackend::kSdpa);
+  testing::choose_prior(options);
   options.use_conv = *rc::gen::arbitrary<bool>();
   options.use_lse = options.use_temperature = *rc::gen::arbitrary<bool>();
-  if (*rc::gen::arbitrary<bool>()) options.window = *rc::gen::inRange(1, 8);
   const auto dtype = *rc::gen::element(at::kDouble, at::kFloat);
   const auto batch_size = *rc::gen::inRange<int64_t>(1, 4);
 
@@ -65,18 +64,47 @@ RC_GTEST_PROP(FreeEnergyMixer, AnySplitEqualsOneCall, ()) {
   RC_ASSERT(close(at::cat(parts, 1), expected, dtype == at::kDouble ? testing::kFloat64 : testing::kFloat32Layer));
 }
 
-TEST(FreeEnergyMixer, DecodesTokenByToken) {
-  const MixerOptions options = small_options();
-  FreeEnergyMixer mixer = random_mixer(options);
-  const at::Tensor x = random_tokens(2, 40, options), expected = mixer(x);
-  MixerState state;
-  for (int64_t t = 0; t < 40; ++t)
-    EXPECT_TRUE(close(mixer->forward(x.slice(1, t, t + 1), state), expected.slice(1, t, t + 1), testing::kFloat64))
-        << t;
+// Runs once for every prior.
+class Streaming : public ::testing::TestWithParam<PriorType> {
+ protected:
+  Streaming() { options.prior_type = GetParam(); }
+  MixerOptions options = small_options();
+};
+INSTANTIATE_TEST_SUITE_P(Prior, Streaming, ::testing::ValuesIn(testing::all_priors()),
+                         [](const auto& info) { return spelled(info.param); });
+
+TEST_P(Streaming, DecodesTokenByToken) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    FreeEnergyMixer mixer = random_mixer(options, dtype);
+    const at::Tensor x = random_tokens(2, 140, options, dtype), expected = mixer(x);
+    MixerState state;
+    std::vector<at::Tensor> steps{mixer->forward(x.slice(1, 0, 70), state)};
+    for (int64_t t = 70; t < 140; ++t) steps.push_back(mixer->forward(x.slice(1, t, t + 1), state));
+    EXPECT_TRUE(close(at::cat(steps, 1), expected,
+                      dtype == at::kDouble  ? testing::kFloat64
+                      : dtype == at::kFloat ? testing::kFloat32Layer
+                                            : testing::kBfloat16Layer));
+  }
 }
 
-TEST(FreeEnergyMixer, StreamingNoTokensChangesNothing) {
-  const MixerOptions options = small_options();
+TEST_P(Streaming, OnlySoftmaxRemembersTokens) {
+  FreeEnergyMixer mixer = random_mixer(options);
+  MixerState state;
+  const auto numbers = [&] {
+    int64_t count = 0;
+    for (const auto& [name, tensor] : state.to_tensors()) count += tensor.numel();
+    return count;
+  };
+  mixer->forward(random_tokens(2, 10, options), state);
+  const int64_t before = numbers();
+  mixer->forward(random_tokens(2, 90, options), state);
+  if (GetParam() == PriorType::kSoftmax)
+    EXPECT_GT(numbers(), 5 * before);
+  else
+    EXPECT_EQ(numbers(), before);
+}
+
+TEST_P(Streaming, NoTokensChangeNothing) {
   FreeEnergyMixer mixer = random_mixer(options);
   const at::Tensor x = random_tokens(2, 8, options), expected = mixer(x);
   MixerState state;
@@ -86,8 +114,7 @@ TEST(FreeEnergyMixer, StreamingNoTokensChangesNothing) {
   EXPECT_TRUE(close(mixer(x.slice(1, 5), state), expected.slice(1, 5), testing::kFloat64));
 }
 
-TEST(FreeEnergyMixer, StreamingTokensThatAreAllMaskedChangesNothingAfter) {
-  const MixerOptions options = small_options();
+TEST_P(Streaming, TokensThatAreAllMaskedChangeNothingAfter) {
   FreeEnergyMixer mixer = random_mixer(options);
   const at::Tensor x = random_tokens(2, 8, options), expected = mixer(x);
   MixerState state;
@@ -141,8 +168,7 @@ TEST(FreeEnergyMixer, RefusesToStreamWhatCannotBe) {
   }));
 }
 
-TEST(FreeEnergyMixer, ACallThatThrowsLeavesTheStateAsItWas) {
-  const MixerOptions options = small_options();
+TEST_P(Streaming, ACallThatThrowsLeavesTheStateAsItWas) {
   FreeEnergyMixer mixer = random_mixer(options);
   const at::Tensor x = random_tokens(2, 8, options), expected = mixer(x);
   MixerState state;

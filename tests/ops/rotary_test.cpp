@@ -53,8 +53,8 @@ TEST(Rotary, KeepsItsAnglesFarOut) {
 
 TEST(Rotary, ErrorsAreSentences) {
   const at::Tensor x = at::randn({2, 5, 3, 4});
-  EXPECT_TRUE(fails_with("with K even, got [2, 5, 3, 3]", [&] { rotary(x.slice(3, 1), at::arange(5)); }));
-  EXPECT_TRUE(fails_with("positions of shape [T] or [B, T] with T=5", [&] { rotary(x, at::arange(4)); }));
+  EXPECT_TRUE(fails_with("expected an even width K", [&] { rotary(x.slice(3, 1), at::arange(5)); }));
+  EXPECT_TRUE(fails_with("expected cosine of shape [T, K]", [&] { rotary(x, at::arange(4)); }));
   EXPECT_TRUE(fails_with("expected integer positions", [&] { rotary(x, at::randn({5})); }));
 }
 

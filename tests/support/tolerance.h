@@ -19,6 +19,8 @@ constexpr double kEps16 = 7.8125e-03;  // bfloat16
 constexpr Tolerance kFloat64{1e-9};
 // Central differences in float64 with step 1e-6: truncation and cancellation leave about eight digits.
 constexpr Tolerance kFiniteDifference{2e-7};
+// A float32 result that is exact but for the roundings of its last few operations.
+constexpr Tolerance kFloat32Exact{4 * kEps32};
 // A float32 kernel against the float64 definition: sums of a few thousand terms lose some tens of eps.
 constexpr Tolerance kFloat32{64 * kEps32};
 // Gradients go through one more product and division.
@@ -29,6 +31,8 @@ constexpr Tolerance kFloat32LayerGradient{2048 * kEps32};
 // bfloat16 in and out, float32 inside: the rounding of inputs and outputs dominates.
 constexpr Tolerance kBfloat16{2 * kEps16};
 constexpr Tolerance kBfloat16Gradient{4 * kEps16};
+// A whole layer in bfloat16: every operator rounds.
+constexpr Tolerance kBfloat16Layer{16 * kEps16};
 
 inline Tolerance forward_tolerance(at::ScalarType dtype) {
   return dtype == at::kDouble ? kFloat64 : dtype == at::kFloat ? kFloat32 : kBfloat16;

@@ -8,7 +8,8 @@ namespace fem {
 // log_weight, log_decay, value [B, T, H, V]; log_decay <= 0; at least one of the two is given, the other counts as 0.
 //   ->  mean, free_energy, log_normalizer [B, T, H, V]   state [N, 4, H, V] ([N, 3, H, V] without beta)
 // The state is a scale m and the sums e^-m sum_i weight_i [v_i, exp(beta v_i), 1], in the order m, 1, v, exp. Time and
-// memory grow as T, weights of any size neither overflow nor vanish. Gradients flow to every input.
+// memory grow as T, weights of any size neither overflow nor vanish. Gradients flow to every input; those of a state
+// are those of sums e^m: its m alone is a choice of units.
 RecurrentRead channel_read(const at::Tensor& value, const std::optional<at::Tensor>& beta,
                            const std::optional<at::Tensor>& log_weight, const std::optional<at::Tensor>& log_decay,
                            const RecurrentReadOptions& options = {});

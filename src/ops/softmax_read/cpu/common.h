@@ -15,18 +15,6 @@ using namespace fem::cpu;
 constexpr int kGuard = 46;
 constexpr float kGuardDown = 1.0f / (1ll << kGuard);
 
-template <typename Scalar>
-inline const Scalar* row(const Rows& tensor, int64_t batch, int64_t token, int64_t head) {
-  return static_cast<const Scalar*>(tensor.data) + batch * tensor.batch + token * tensor.token + head * tensor.head;
-}
-
-// Runs body(float{}) or body(Bfloat16{}): the dtype becomes a type in one place.
-template <typename Body>
-inline auto with_scalar(const Arguments& a, Body&& body) {
-  return a.bfloat16 ? body(Bfloat16{}) : body(float{});
-}
-
-inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
 inline Range clamp(int64_t from, int64_t to, int64_t size) {
   from = greater(0, lesser(from, size));

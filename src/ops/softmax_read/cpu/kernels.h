@@ -4,14 +4,11 @@
 #include <cstdint>
 
 #include "cpu/isa.h"
+#include "cpu/rows.h"
 
 namespace fem::softmax_kernels {
 
-// A tensor [B, T, H, width] with unit element stride; strides in elements.
-struct Rows {
-  const void* data;
-  int64_t batch, token, head;
-};
+using cpu::Rows;
 
 struct Arguments {
   bool bfloat16;  // else float32

@@ -1,0 +1,51 @@
+// The registered operator fem::linear_read and its gradient, as C++ signatures.
+#pragma once
+
+#include "fem/ops/linear_read.h"
+#include "ops/operator.h"
+
+namespace fem {
+
+using Tensors6 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+// (mean, free_energy, log_normalizer, state, checkpoints); free_energy has no elements without beta.
+// strict: token t reads i < t instead of i <= t.
+using LinearReadOp = Tensors5(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                              const OptionalTensor& beta, const OptionalTensor& log_decay,
+                              const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+                              const OptionalTensor& initial, bool strict);
+
+// Gradients of (query, key, value, beta, log_decay, initial); those of absent inputs have no elements.
+using LinearReadBackwardOp = Tensors6(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+                                      const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
+                                      const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                      const OptionalTensor& beta, const OptionalTensor& log_decay,
+                                      const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+                                      const OptionalTensor& initial, bool strict, const at::Tensor& mean,
+                                      const at::Tensor& free_energy, const at::Tensor& log_normalizer,
+                                      const at::Tensor& checkpoints);
+
+LinearReadOp call_linear_read;                   // through the dispatcher
+LinearReadBackwardOp call_linear_read_backward;  // through the dispatcher
+LinearReadOp linear_read_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
+LinearReadBackwardOp linear_read_backward_cpu;
+
+// The definition of one scan and its gradient in plain ATen (reference.cpp).
+RecurrentRead linear_scan_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                     const OptionalTensor& beta, const OptionalTensor& log_decay,
+                                     const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+                                     const OptionalTensor& initial, bool strict);
+LinearReadBackwardOp linear_read_definition_backward;
+
+// Columns of the state: v, exp(beta v) and 1.
+inline c10::SymInt linear_state_width(const at::Tensor& value, const OptionalTensor& beta) {
+  return value.sym_size(3) * (beta ? 2 : 1) + 1;
+}
+
+// A state is kept for backward where the position in the row is a multiple of this.
+constexpr int64_t kLinearCheckpointTokens = 256;
+
+// [B, (T - 1) / kLinearCheckpointTokens, H, K, state width]; the definition needs none and leaves it as it is.
+at::Tensor empty_linear_checkpoints(const at::Tensor& query, const at::Tensor& value, const OptionalTensor& beta);
+
+}  // namespace fem

@@ -1,0 +1,60 @@
+// Keeps its inputs; the factor, which is as wide as x, is formed again in backward.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "ops/modulate/modulate.h"
+
+namespace fem {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
+  static constexpr bool is_traceable = true;
+
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const OptionalTensor& hidden,
+                            const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
+                            std::optional<double> floor, const OptionalTensor& limit) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto or_undefined = [](const OptionalTensor& input) { return input.value_or(at::Tensor()); };
+    ctx->save_for_backward(
+        {x, or_undefined(hidden), or_undefined(weight), or_undefined(cosine), or_undefined(sine), or_undefined(limit)});
+    ctx->saved_data["floor"] = floor;
+    return call_modulate(x, hidden, weight, cosine, sine, floor, limit);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto [dx, dhidden, dweight, dlimit] = call_modulate_backward(
+        grad[0], saved[0], if_defined(saved[1]), if_defined(saved[2]), if_defined(saved[3]), if_defined(saved[4]),
+        ctx->saved_data["floor"].toOptional<double>(), if_defined(saved[5]));
+    const at::Tensor none;
+    return {dx,   saved[1].defined() ? dhidden : none, saved[2].defined() ? dweight : none, none, none,
+            none, saved[5].defined() ? dlimit : none};
+  }
+};
+
+at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+                             const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+                             const OptionalTensor& limit) {
+  return ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit);
+}
+
+Tensors4 gradient_autograd(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
+                           const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
+                           std::optional<double> floor, const OptionalTensor& limit) {
+  if (at::GradMode::is_enabled()) return modulate_gradient(grad, x, hidden, weight, cosine, sine, floor, limit);
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return call_modulate_backward(grad, x, hidden, weight, cosine, sine, floor, limit);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fem, Autograd, m) {
+  m.impl("modulate", modulate_autograd);
+  m.impl("modulate_backward", gradient_autograd);
+}
+
+}  // namespace fem

@@ -1,0 +1,56 @@
+// What the modulate kernels are given. A row is a token: H heads of K elements with unit stride.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/isa.h"
+#include "cpu/rows.h"
+
+namespace fem::modulate_kernels {
+
+constexpr int64_t kBlockRows = 96;  // tokens a block: a multiple of every tile's rows
+
+using cpu::Rows;
+
+struct Modulate {
+  bool bfloat16;  // else float32
+  int64_t rows, tokens, heads, width, hidden_width;
+  Rows x;
+  const void* hidden;         // [rows, C] contiguous; null: the factor is 1
+  const void* weight;         // [C, H K], unit column stride
+  int64_t weight_row;         // its row stride
+  const void *cosine, *sine;  // [T, K], or [B, T, K] with table_batch = T K; null: not rotated
+  int64_t table_batch;
+  bool positive;  // relu(y) + floor
+  float floor;
+  const float* limit;  // [H, K]; null: not clipped
+  void* y;             // contiguous
+};
+
+struct ModulateBackward : Modulate {
+  Rows grad;
+  void *grad_x, *grad_hidden;  // contiguous; the latter null without hidden
+};
+
+// In floats. Weights are packed once a call, scratch is each thread's own.
+struct Sizes {
+  int64_t panels, transposed_panels, scratch, hidden_row;  // hidden_row: columns of a row of grad_weight's sums
+};
+
+struct Packed {
+  const float *panels, *transposed;  // of the weight; the latter for backward
+};
+
+// What a thread sums up in backward.
+struct Sums {
+  float* weight;  // [H K, hidden_row]: the weight's gradient, transposed
+  float* limit;   // [H K]
+};
+
+FEM_DECLARE_KERNEL(Sizes, sizes, const Modulate&)
+FEM_DECLARE_KERNEL(void, pack_weight, const Modulate&, float* panels, float* transposed)  // transposed may be null
+// Items are blocks of kBlockRows tokens.
+FEM_DECLARE_KERNEL(void, forward, const Modulate&, Packed, int64_t begin, int64_t end, float* scratch)
+FEM_DECLARE_KERNEL(void, backward, const ModulateBackward&, Packed, Sums, int64_t begin, int64_t end, float* scratch)
+
+}  // namespace fem::modulate_kernels

@@ -1,0 +1,138 @@
+// fem::modulate: schema, checks and the choice between kernels and definition.
+#include "ops/modulate/modulate.h"
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "util/check.h"
+
+namespace fem {
+namespace {
+
+void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& x, bool fits, const std::string& shape) {
+  FEM_CHECK(fits, "modulate: expected ", name, " of shape ", shape, " to match x ", shape_of(x), ", got ",
+            shape_of(tensor));
+  FEM_CHECK(tensor.scalar_type() == x.scalar_type() && tensor.device() == x.device(), "modulate: expected ", name,
+            " as ", x.scalar_type(), " on ", x.device(), " like x, got ", tensor.scalar_type(), " on ",
+            tensor.device());
+}
+
+void check(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+           const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+           const OptionalTensor& limit) {
+  FEM_CHECK(x.dim() == 4, "modulate: expected x of shape [B, T, H, K], got ", shape_of(x));
+  const auto dtype = x.scalar_type();
+  FEM_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble,
+            "modulate: expected float32, bfloat16 or float64, got ", dtype);
+  FEM_CHECK(hidden.has_value() == weight.has_value(), "modulate: expected hidden and weight together, got only ",
+            hidden ? "hidden" : "weight");
+  if (hidden) {
+    const auto fits =
+        hidden->dim() == 3 && hidden->sym_size(0) == x.sym_size(0) && hidden->sym_size(1) == x.sym_size(1);
+    check_like("hidden", *hidden, x, fits, "[B, T, C]");
+    check_like("weight", *weight, x,
+               weight->dim() == 2 && weight->sym_size(0) == hidden->sym_size(2) &&
+                   weight->sym_size(1) == x.sym_size(2) * x.sym_size(3),
+               "[C, H K]");
+  }
+  FEM_CHECK(cosine.has_value() == sine.has_value(), "modulate: expected cosine and sine together");
+  FEM_CHECK(!(limit && (cosine || floor)), "modulate: expected a table (and floor) or a limit, got both");
+  FEM_CHECK(!floor || cosine, "modulate: a floor belongs to a table, got it alone");
+  if (cosine) {
+    FEM_CHECK(x.sym_size(3) % 2 == 0, "modulate: expected an even width K to rotate, got x ", shape_of(x));
+    for (const at::Tensor* table : {&*cosine, &*sine})
+      check_like(table == &*cosine ? "cosine" : "sine", *table, x,
+                 (table->dim() == 2 || (table->dim() == 3 && table->sym_size(0) == x.sym_size(0))) &&
+                     table->dim() == cosine->dim() && table->sym_size(-2) == x.sym_size(1) &&
+                     table->sym_size(-1) == x.sym_size(3),
+                 "[T, K] or [B, T, K]");
+  }
+  if (limit)
+    check_like("limit", *limit, x,
+               limit->dim() == 2 && limit->sym_size(0) == x.sym_size(2) && limit->sym_size(1) == x.sym_size(3),
+               "[H, K]");
+}
+
+at::Tensor modulate_checked(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+                            const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+                            const OptionalTensor& limit) {
+  check(x, hidden, weight, cosine, sine, floor, limit);
+  return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit);
+}
+
+at::Tensor modulate_on_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+                           const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+                           const OptionalTensor& limit) {
+  check(x, hidden, weight, cosine, sine, floor, limit);
+  const auto run = x.scalar_type() == at::kDouble ? modulate_by_definition : modulate_cpu;
+  return run(x, hidden, weight, cosine, sine, floor, limit);
+}
+
+at::Tensor modulate_shape(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+                          const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+                          const OptionalTensor& limit) {
+  check(x, hidden, weight, cosine, sine, floor, limit);
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
+
+Tensors4 gradient_on_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
+                         const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
+                         std::optional<double> floor, const OptionalTensor& limit) {
+  const auto run = x.scalar_type() == at::kDouble ? modulate_gradient : modulate_backward_cpu;
+  return run(grad, x, hidden, weight, cosine, sine, floor, limit);
+}
+
+Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& x, const OptionalTensor& hidden,
+                         const OptionalTensor& weight, const OptionalTensor&, const OptionalTensor&,
+                         std::optional<double>, const OptionalTensor& limit) {
+  const auto like = [&](const OptionalTensor& input) {
+    return input ? at::empty_symint(input->sym_sizes(), x.options()) : at::empty({0}, x.options());
+  };
+  return {like(x), like(hidden), like(weight), like(limit)};
+}
+
+}  // namespace
+
+at::Tensor call_modulate(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+                         const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+                         const OptionalTensor& limit) {
+  static const auto op = find_operator<ModulateOp>("fem::modulate");
+  return op.call(x, hidden, weight, cosine, sine, floor, limit);
+}
+
+Tensors4 call_modulate_backward(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
+                                const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
+                                std::optional<double> floor, const OptionalTensor& limit) {
+  static const auto op = find_operator<ModulateBackwardOp>("fem::modulate_backward");
+  return op.call(grad, x, hidden, weight, cosine, sine, floor, limit);
+}
+
+at::Tensor modulate(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after) {
+  const bool turned = after.table.has_value();
+  return call_modulate(x, if_defined(modulation.hidden), if_defined(modulation.weight),
+                       turned ? OptionalTensor(after.table->cosine) : std::nullopt,
+                       turned ? OptionalTensor(after.table->sine) : std::nullopt, after.floor, after.limit);
+}
+
+TORCH_LIBRARY_FRAGMENT(fem, m) {
+  m.def(
+      "modulate(Tensor x, Tensor? hidden=None, Tensor? weight=None, Tensor? cosine=None, Tensor? sine=None, "
+      "float? floor=None, Tensor? limit=None) -> Tensor");
+  m.def(
+      "modulate_backward(Tensor grad, Tensor x, Tensor? hidden, Tensor? weight, Tensor? cosine, Tensor? sine, "
+      "float? floor, Tensor? limit) -> (Tensor, Tensor, Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(fem, CPU, m) {
+  m.impl("modulate", modulate_on_cpu);
+  m.impl("modulate_backward", gradient_on_cpu);
+}
+TORCH_LIBRARY_IMPL(fem, Meta, m) {
+  m.impl("modulate", modulate_shape);
+  m.impl("modulate_backward", gradient_shapes);
+}
+TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
+  m.impl("modulate", modulate_checked);
+  m.impl("modulate_backward", modulate_gradient);
+}
+
+}  // namespace fem

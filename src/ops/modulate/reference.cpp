@@ -1,0 +1,47 @@
+// The definition of modulate and of its gradient, in plain ATen.
+#include <ATen/ATen.h>
+
+#include "ops/differentiate.h"
+#include "ops/modulate/modulate.h"
+
+namespace fem {
+namespace {
+
+// (x_0, x_1, x_2, x_3, ...) -> (x_1, x_0, x_3, x_2, ...)
+at::Tensor partners(const at::Tensor& x) { return x.unflatten(-1, {-1, 2}).flip(-1).flatten(-2); }
+
+}  // namespace
+
+at::Tensor modulate_definition(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after) {
+  at::Tensor y = x;
+  if (modulation.defined()) y = x * (1 + at::matmul(modulation.hidden, modulation.weight)).view_as(x);
+  if (after.limit) return y.clamp(-*after.limit, *after.limit);
+  if (after.table) y = y * after.table->cosine.unsqueeze(-2) + partners(y) * after.table->sine.unsqueeze(-2);
+  return after.floor ? at::relu(y) + *after.floor : y;
+}
+
+at::Tensor modulate_by_definition(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+                                  const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+                                  const OptionalTensor& limit) {
+  AfterModulation after{std::nullopt, floor, limit};
+  if (cosine) after.table = {*cosine, *sine};
+  const Modulation modulation{hidden.value_or(at::Tensor()), weight.value_or(at::Tensor())};
+  return modulate_definition(x, modulation, after).clone(at::MemoryFormat::Contiguous);
+}
+
+Tensors4 modulate_gradient(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
+                           const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
+                           std::optional<double> floor, const OptionalTensor& limit) {
+  const auto definition = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    return {
+        modulate_by_definition(in[0], if_defined(in[1]), if_defined(in[2]), cosine, sine, floor, if_defined(in[3]))};
+  };
+  const auto or_undefined = [](const OptionalTensor& input) { return input.value_or(at::Tensor()); };
+  const auto d = gradient_of(definition, {x, or_undefined(hidden), or_undefined(weight), or_undefined(limit)}, {grad});
+  const auto or_empty = [&](const at::Tensor& gradient) {
+    return gradient.defined() ? gradient.contiguous() : at::empty({0}, x.options());
+  };
+  return {or_empty(d[0]), or_empty(d[1]), or_empty(d[2]), or_empty(d[3])};
+}
+
+}  // namespace fem

@@ -1,0 +1,126 @@
+// The scan, vectors of channels at a time: their state, [R, streams] vectors, stays in the first-level cache.
+#include "ops/ssm_read/cpu/common.h"
+
+namespace fem::ssm_kernels {
+namespace {
+
+struct Buffers {
+  float* rows;     // [chunk, 2, R] B and C
+  float* state;    // [R, streams] vectors
+  float* rests;    // the same: what rounding took off it (advance)
+  float* rates;    // [R] vectors of A
+  float* factors;  // [R] vectors: Decay::factor
+  int64_t size;
+
+  Buffers(const Arguments& a, float* memory) {
+    Scratch scratch{memory};
+    rows = scratch.next(kChunk * 2 * a.rank);
+    state = scratch.next(streams_of(a) * a.rank * kLanes);
+    rests = scratch.next(streams_of(a) * a.rank * kLanes);
+    rates = scratch.next(a.rank * kLanes);
+    factors = scratch.next(a.rank * kLanes);
+    size = scratch.taken;
+  }
+};
+
+// One token on. What a long memory gains and loses in a token is small beside it: the rest that rounding takes off is
+// kept and added next time, or equal steps would go wrong the same way every time, 1e-3 over a hundred thousand tokens.
+template <int kStreams, bool kStrict>
+Streams advance(const Arguments& a, const Token& x, const float* rows, const Buffers& use) {
+  return step<kStreams, kStrict>(x, a.rank, use.rates, rows, rows + a.rank, use.factors, use.state, use.state,
+                                 [rests = use.rests](int64_t r, int s, const Decay& decay, Floats h, Floats gained) {
+                                   float* rest = rests + (r * kStreams + s) * kLanes;
+                                   const Floats kept = where(decay.near, h);
+                                   const Floats change = decay.factor * h + (gained + load(rest));
+                                   const Floats next = kept + change;
+                                   store(rest, change - (next - kept));
+                                   return next;
+                                 });
+}
+
+// Reads and writes the tokens of a chunk; the state moves on. Returns the largest |beta v|.
+template <int kStreams, bool kStrict>
+Floats read_chunk(const Forward& a, const Chunk& chunk, Lanes lanes, const Buffers& use) {
+  const Floats D = load(a.D + lanes.first), beta = a.beta ? load(a.beta + lanes.first) : splat(1.0f);
+  Floats largest{};
+  const float* rows = use.rows;
+  for (int64_t t = chunk.begin; t < chunk.end; ++t, rows += 2 * a.rank) {
+    const Token x = load_token(a, chunk.batch, t, lanes);
+    largest = max(abs(x.exponent), largest);  // passes over NaN
+    const Streams read = advance<kStreams, kStrict>(a, x, rows, use);
+    const Sums sums = sums_of<kStreams, kStrict>(read, x, D);
+    store_row(a, a.mean, chunk.batch, t, lanes, mean_of(sums));
+    if (kStreams == 3) store_row(a, a.free_energy, chunk.batch, t, lanes, free_energy_of(sums, beta));
+    store_lanes(a.log_normalizer + (chunk.batch * a.tokens + t) * a.channels, log_normalizer_of(sums), lanes);
+  }
+  return largest;
+}
+
+}  // namespace
+
+namespace FEM_ISA {
+
+int64_t forward_scratch(const Arguments& a) { return Buffers(a, nullptr).size; }
+
+float forward(const Forward& a, Range channels, Range chunks, float* scratch) {
+  const Buffers use(a, scratch);
+  Floats largest{};
+  for (int64_t c = chunks.begin; c < chunks.end; ++c) {
+    const Chunk& chunk = a.chunks[c];
+    float* before = a.checkpoints + c * state_size(a);
+    gather_rows(a, chunk, use.rows);
+    for_lanes(a, channels, [&](Lanes lanes) {
+      load_rates(a, lanes, use.rates);
+      std::memset(use.rests, 0, streams_of(a) * a.rank * kLanes * sizeof(float));
+      load_state(a, chunk.first ? of_sequence(a, a.initial, chunk.sequence) : before, lanes, use.state);
+      if (chunk.first) store_state(a, use.state, lanes, before);
+      specialised(a, [&](auto streams, auto strict) {
+        largest = max(read_chunk<streams.value, strict.value>(a, chunk, lanes, use), largest);
+      });
+      if (chunk.last)
+        store_state(a, use.state, lanes, a.state + chunk.sequence * state_size(a));
+      else if (c + 1 < chunks.end)  // else it is another item's, and written already
+        store_state(a, use.state, lanes, before + state_size(a));
+    });
+  }
+  return max(largest);
+}
+
+void forward_ahead(const Arguments& a, Range channels, Range chunks, float* state, float* elapsed, float* scratch) {
+  const Buffers use(a, scratch);
+  for (int64_t c = chunks.begin; c < chunks.end; ++c) {
+    const Chunk& chunk = a.chunks[c];
+    gather_rows(a, chunk, use.rows);
+    for_lanes(a, channels, [&](Lanes lanes) {
+      load_rates(a, lanes, use.rates);
+      std::memset(use.rests, 0, streams_of(a) * a.rank * kLanes * sizeof(float));
+      const float* initial = chunk.first ? of_sequence(a, a.initial, chunk.sequence) : nullptr;
+      load_state(a, c == chunks.begin ? initial : state, lanes, use.state);
+      Floats time = c == chunks.begin ? Floats{} : load(elapsed + lanes.first);
+      const float* rows = use.rows;
+      specialised(a, [&](auto streams, auto) {
+        for (int64_t t = chunk.begin; t < chunk.end; ++t, rows += 2 * a.rank) {
+          const Token x = load_token(a, chunk.batch, t, lanes);
+          advance<streams.value, false>(a, x, rows, use);
+          time += x.delta;
+        }
+      });
+      store_state(a, use.state, lanes, state);
+      store(elapsed + lanes.first, time);
+    });
+  }
+}
+
+void join(const Arguments& a, Range channels, const float* elapsed, const float* from, float* to) {
+  for_lanes(a, channels, [&](Lanes lanes) {
+    const Floats time = load(elapsed + lanes.first);
+    for (int64_t i = 0; i < streams_of(a) * a.rank; ++i) {
+      const int64_t at = i * a.line + lanes.first;
+      const Floats decay = exp(time * load(a.A + i % a.rank * a.line + lanes.first));
+      store(to + at, decay * load(from + at) + load(to + at));
+    }
+  });
+}
+
+}  // namespace FEM_ISA
+}  // namespace fem::ssm_kernels

@@ -1,0 +1,48 @@
+// gla: p_t(i) ~ exp(sum_{tau=i+1..t} g_tau) phi(q_t).phi(k_i), gated linear attention with one decay a head.
+#include <ATen/ATen.h>
+
+#include "fem/ops/linear_read.h"
+#include "priors/decay.h"
+#include "priors/query_key.h"
+
+namespace fem {
+namespace {
+
+class GlaPrior final : public Prior {
+ public:
+  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
+    std::vector<ParameterSpec> specs = declare_query_and_key(options, sizes);
+    const std::vector<double> start = options.dialect == Dialect::kPaper ? half_life_biases(options.n_head)
+                                                                         : std::vector<double>(options.n_head, 0.0);
+    declare_linear(specs, "W_decay", options.n_embd, start, options.bias);
+    return specs;
+  }
+
+  std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
+  std::vector<int64_t> trailing_widths(const MixerSizes& sizes) const override {
+    return {sizes.value / sizes.head_value};
+  }
+
+  Read read(const PriorCall& call) const override {
+    const auto [query, key] = query_and_key(call, call.options.eps);  // phi
+    return call.keep_sums(linear_read(query, key, call.value, call.beta, log_decay(call), call.recurrent()));
+  }
+
+ private:
+  // The authors' code declares the conditioner's slice but does not use it.
+  static at::Tensor log_decay(const PriorCall& call) {
+    const bool paper = call.options.dialect == Dialect::kPaper;
+    const Modulation modulation = paper ? call.modulations[2] : Modulation();
+    const at::Tensor decay = project(call.x, call.linear(2), call.options.n_head, modulation).squeeze(-1);
+    return paper ? -at::softplus(decay) : -(at::relu(decay) + call.options.eps);
+  }
+};
+
+}  // namespace
+
+const Prior& gla_prior() {
+  static const GlaPrior prior;
+  return prior;
+}
+
+}  // namespace fem

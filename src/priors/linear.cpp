@@ -1,0 +1,31 @@
+// linear: p_t(i) ~ phi(q_t).phi(k_i), linear attention.
+#include <ATen/ATen.h>
+
+#include "fem/ops/linear_read.h"
+#include "priors/query_key.h"
+
+namespace fem {
+namespace {
+
+class LinearPrior final : public Prior {
+ public:
+  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
+    return declare_query_and_key(options, sizes);
+  }
+
+  std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
+
+  Read read(const PriorCall& call) const override {
+    const auto [query, key] = query_and_key(call, call.options.eps);  // phi
+    return call.keep_sums(linear_read(query, key, call.value, call.beta, std::nullopt, call.recurrent()));
+  }
+};
+
+}  // namespace
+
+const Prior& linear_prior() {
+  static const LinearPrior prior;
+  return prior;
+}
+
+}  // namespace fem

@@ -1,0 +1,33 @@
+// Queries and keys, of the priors that have them: two projections of one width, the first two linear layers, rotated.
+#pragma once
+
+#include "priors/prior.h"
+#include "priors/projection.h"
+
+namespace fem {
+
+inline std::vector<ParameterSpec> declare_query_and_key(const MixerOptions& options, const MixerSizes& sizes) {
+  std::vector<ParameterSpec> specs;
+  declare_linear(specs, "W_q", options.n_embd, sizes.key, options.bias);
+  declare_linear(specs, "W_k", options.n_embd, sizes.key, options.bias);
+  return specs;
+}
+
+struct QueryAndKey {
+  at::Tensor query, key;  // [B, T, H, K]
+};
+
+// floor: positive features relu(x) + floor instead.
+inline QueryAndKey query_and_key(const PriorCall& call, std::optional<double> floor = std::nullopt) {
+  const MixerOptions& options = call.options;
+  AfterModulation after;
+  if (options.use_rope)
+    after = {rotary_table(call.positions, call.sizes.head_key, call.x, options.rope_theta, options.dialect), floor, {}};
+  const auto projected = [&](size_t index) {
+    const at::Tensor rows = project(call.x, call.linear(index), options.n_head, call.modulations[index], after);
+    return floor && !options.use_rope ? at::relu(rows) + *floor : rows;
+  };
+  return {projected(0), projected(1)};
+}
+
+}  // namespace fem

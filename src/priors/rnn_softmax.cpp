@@ -1,0 +1,60 @@
+// rnn_softmax: p_t(i) ~ exp(k_i) for every channel, the attention-free transformer; q is a gate on what was read.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fem/ops/channel_read.h"
+#include "priors/query_key.h"
+
+namespace fem {
+namespace {
+
+// [B, T, H, K] -> [B, T, H, V]: the keys of a head serve its channels in turn.
+at::Tensor repeated(const at::Tensor& x, int64_t head_value) {
+  return x.size(3) == head_value ? x : x.repeat({1, 1, 1, head_value / x.size(3)});
+}
+
+// sqrt(K) normalise(softplus(q) + eps)
+at::Tensor positive_direction(const at::Tensor& query, double eps) {
+  const at::Tensor raw = at::softplus(query) + eps;
+  const at::Tensor norm = raw.norm(2, -1, /*keepdim=*/true).clamp_min(1e-5);
+  return raw * (std::sqrt(static_cast<double>(query.size(-1))) / norm);
+}
+
+class RnnSoftmaxPrior final : public Prior {
+ public:
+  // Even, for the rotation, and a divisor of the value width.
+  int64_t head_key(int64_t budget, int64_t head_value) const override {
+    int64_t width = std::min(budget, head_value) / 2 * 2;
+    while (width > 2 && head_value % width != 0) width -= 2;
+    return width;
+  }
+
+  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
+    return declare_query_and_key(options, sizes);
+  }
+
+  std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
+
+  Read read(const PriorCall& call) const override {
+    const auto [query, key] = query_and_key(call);
+    const at::Tensor gate = repeated(positive_direction(query, call.options.eps), call.sizes.head_value);
+    const RecurrentRead read =
+        call.keep_sums(aft_read(repeated(key, call.sizes.head_value), call.value, call.beta, call.recurrent()));
+    if (!call.beta) return {gate * read.mean, {}};
+    if (call.options.dialect == Dialect::kPaper) return {gate * read.mean, gate * read.free_energy};
+    // The authors' code multiplies both mixed streams, inside the logarithm. Nothing visible stays 0.
+    const at::Tensor seen = read.log_normalizer > -INFINITY;
+    return {gate * read.mean, at::where(seen, read.free_energy + gate.log() / *call.beta, 0)};
+  }
+};
+
+}  // namespace
+
+const Prior& rnn_softmax_prior() {
+  static const RnnSoftmaxPrior prior;
+  return prior;
+}
+
+}  // namespace fem

@@ -1,0 +1,834 @@
+#include "fem/ops/channel_read.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "ops/channel_read/channel_read.h"
+#include "support/gradient_check.h"
+#include "support/kernel_test.h"
+#include "support/tolerance.h"
+
+namespace fem::testing {
+namespace {
+
+using ChannelRead = KernelTest;
+FEM_ON_EVERY_ISA(ChannelRead);
+
+struct Case {
+  std::string name;
+  int64_t batch, tokens, heads, width;
+  bool weights, decays;
+  bool masked = false;
+  std::vector<int64_t> cu_seqlens = {};
+  bool initial = false, strict = false, mean_only = false;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"aft_one_token", 2, 1, 2, 3, true, false},
+      {"decay_one_token", 2, 1, 2, 3, false, true},
+      {"aft_T63_odd_width", 2, 63, 3, 7, true, false},
+      {"decay_T63_odd_width", 2, 63, 3, 7, false, true},
+      {"both_T64", 2, 64, 2, 20, true, true},
+      {"aft_T65", 1, 65, 1, 64, true, false},
+      {"decay_T65_initial", 3, 65, 2, 9, false, true, false, {}, true},
+      {"aft_T111", 1, 111, 2, 20, true, false},
+      {"aft_T1000", 1, 1000, 1, 5, true, false},
+      {"decay_T1000", 1, 1000, 1, 5, false, true},
+      {"both_T1000_initial", 1, 1000, 1, 5, true, true, false, {}, true},
+      {"aft_masked", 3, 130, 2, 9, true, false, true},
+      {"decay_masked_initial", 3, 130, 2, 9, false, true, true, {}, true},
+      {"both_masked_strict", 2, 150, 1, 9, true, true, true, {}, true, true},
+      {"aft_strict", 2, 70, 2, 8, true, false, false, {}, false, true},
+      {"decay_strict", 2, 129, 1, 33, false, true, false, {}, false, true},
+      {"aft_packed", 1, 300, 2, 5, true, false, false, {0, 3, 3, 200, 300}},
+      {"decay_packed_initial", 1, 300, 2, 5, false, true, false, {0, 0, 64, 65, 300}, true},
+      {"both_packed_masked_strict_initial", 1, 250, 2, 6, true, true, true, {0, 100, 101, 101, 250}, true, true},
+      {"aft_mean_only", 2, 100, 2, 17, true, false, false, {}, true, false, true},
+      {"decay_mean_only", 2, 100, 2, 17, false, true, true, {}, false, true, true},
+      {"one_channel", 1, 70, 1, 1, true, true},
+  };
+  return all;
+}
+
+at::Tensor normal(at::IntArrayRef shape) { return at::randn(shape, at::kFloat).to(at::kDouble); }
+
+// Random inputs in float64; drawn in float32 so that casting to it loses nothing.
+ChannelInputs make_inputs(const Case& c) {
+  const std::vector<int64_t> shape{c.batch, c.tokens, c.heads, c.width};
+  ChannelInputs in{};
+  in.value = normal(shape);
+  if (!c.mean_only) in.beta = at::rand({c.heads, c.width}).to(at::kDouble) * 3 + 0.25;
+  if (c.weights) in.log_weight = 2 * normal(shape);
+  // From tokens that forget at once to tokens that hardly forget.
+  if (c.decays) in.log_decay = -at::exp(2 * normal(shape) - 2).to(at::kFloat).to(at::kDouble);
+  if (c.masked) in.key_mask = at::rand({c.batch, c.tokens}) > 0.3;
+  if (!c.cu_seqlens.empty()) in.cu_seqlens = at::tensor(c.cu_seqlens, at::kLong);
+  if (c.initial) {
+    const int64_t rows = c.cu_seqlens.empty() ? c.batch : static_cast<int64_t>(c.cu_seqlens.size()) - 1;
+    at::Tensor state = normal({rows, c.mean_only ? 3 : 4, c.heads, c.width});
+    state.slice(1, 1, 2).copy_(state.slice(1, 1, 2).abs() + 0.5);
+    if (!c.mean_only) state.slice(1, 3, 4).copy_(state.slice(1, 3, 4).abs() + 0.5);
+    in.initial = state.to(at::kFloat).to(at::kDouble);
+  }
+  in.strict = c.strict;
+  return in;
+}
+
+ChannelInputs cast(const ChannelInputs& in, at::ScalarType dtype) {
+  ChannelInputs out = in;
+  const auto leaf = [](const at::Tensor& x, at::ScalarType type) {
+    return x.detach().to(type).clone().requires_grad_();
+  };
+  out.value = leaf(in.value, dtype);
+  for (auto part : {&ChannelInputs::beta, &ChannelInputs::log_weight, &ChannelInputs::log_decay})
+    if (in.*part) out.*part = leaf(*(in.*part), dtype);
+  if (in.initial) out.initial = leaf(*in.initial, dtype == at::kDouble ? at::kDouble : at::kFloat);
+  return out;
+}
+
+RecurrentRead by_operator(const ChannelInputs& in) {
+  const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_channel_read(
+      in.value, in.beta, in.log_weight, in.log_decay, in.key_mask, in.cu_seqlens, in.initial, in.strict);
+  return {{mean, free_energy}, log_normalizer, state};
+}
+
+RecurrentReadOptions options_of(const ChannelInputs& in, bool causal = true) {
+  return {causal, in.key_mask, in.cu_seqlens, in.initial};
+}
+RecurrentRead by_function(const ChannelInputs& in, bool causal = true) {
+  return channel_read(in.value, in.beta, in.log_weight, in.log_decay, options_of(in, causal));
+}
+
+struct Result {
+  RecurrentRead read;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+// Gradients for every output, of unit size; those of a log-normaliser that is -inf must not matter.
+RecurrentRead random_gradients(const RecurrentRead& like) {
+  const auto random = [](const at::Tensor& x) { return x.defined() ? normal(x.sizes()) : x; };
+  return {{random(like.mean), random(like.free_energy)}, random(like.log_normalizer), random(like.state)};
+}
+
+template <typename Function>
+Result run(Function&& function, const ChannelInputs& in, const RecurrentRead& grads) {
+  Result result{function(in), {}};
+  std::vector<at::Tensor> outputs, seeds, wrt;
+  const auto seed = [&](const at::Tensor& output, const at::Tensor& grad) {
+    if (!output.defined() || !grad.defined() || !output.requires_grad()) return;
+    outputs.push_back(output);
+    seeds.push_back(grad.to(output.scalar_type()));
+  };
+  seed(result.read.mean, grads.mean);
+  if (in.beta) seed(result.read.free_energy, grads.free_energy);
+  seed(result.read.log_normalizer, grads.log_normalizer);
+  seed(result.read.state, grads.state);
+  std::vector<std::string> names;
+  const auto want = [&](const char* name, const OptionalTensor& x) {
+    if (!x) return;
+    names.push_back(name);
+    wrt.push_back(*x);
+  };
+  want("value", in.value);
+  want("beta", in.beta);
+  want("log_weight", in.log_weight);
+  want("log_decay", in.log_decay);
+  want("initial", in.initial);
+  const auto gradients = torch::autograd::grad(outputs, wrt, seeds);
+  for (size_t i = 0; i < names.size(); ++i) result.gradients[names[i]] = gradients[i];
+  return result;
+}
+
+void expect_same(const Result& actual, const Result& expected, const ChannelInputs& exact, const RecurrentRead& grads,
+                 at::ScalarType dtype) {
+  const Tolerance forward = forward_tolerance(dtype), sums = dtype == at::kDouble ? kFloat64 : kFloat32;
+  EXPECT_TRUE(close(actual.read.mean, expected.read.mean, forward, 1)) << "mean";
+  if (exact.beta) {
+    EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward, 1)) << "free energy";
+  }
+  EXPECT_TRUE(close(actual.read.log_normalizer, expected.read.log_normalizer, sums, 1)) << "log-normaliser";
+  if (expected.read.state.defined()) {
+    EXPECT_TRUE(close(actual.read.state, expected.read.state, sums)) << "state";
+  }
+  for (const auto& [name, gradient] : expected.gradients) {
+    // That of beta is a difference of two sums of this size; those of the prior vanish where a token sees one other.
+    const double magnitude =
+        name == "beta"
+            ? (grads.free_energy * expected.read.free_energy / *exact.beta).abs().sum({0, 1}).max().item<double>()
+            : 1;
+    EXPECT_TRUE(close(actual.gradients.at(name), gradient, gradient_tolerance(dtype), magnitude)) << name;
+  }
+}
+
+// Runs case c by kernel in dtype and by the definition in float64 on the same (rounded) inputs, and compares all.
+void expect_kernel_equals_definition(const Case& c, at::ScalarType dtype) {
+  SCOPED_TRACE(c.name);
+  const ChannelInputs low = cast(make_inputs(c), dtype), exact = cast(low, at::kDouble);
+  RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+  for (at::Tensor* grad : {&grads.mean, &grads.free_energy})
+    if (grad->defined()) *grad = grad->to(dtype).to(at::kDouble);
+  expect_same(run(by_operator, low, grads), run(channel_scan_definition, exact, grads), exact, grads, dtype);
+}
+
+TEST_P(ChannelRead, Float32MatchesTheDefinition) {
+  for (const Case& c : cases()) expect_kernel_equals_definition(c, at::kFloat);
+}
+
+TEST_P(ChannelRead, Bfloat16MatchesTheDefinition) {
+  for (const Case& c : cases()) expect_kernel_equals_definition(c, at::kBFloat16);
+}
+
+TEST_P(ChannelRead, Float64RunsTheDefinition) {
+  for (const Case& c : cases())
+    if (c.tokens <= 150) expect_kernel_equals_definition(c, at::kDouble);
+}
+
+// p_t(i) of every channel as a tensor [B, T, T, H, V], then the read: nothing of the scan is in it.
+RecurrentRead materialised(const ChannelInputs& in, bool causal) {
+  const int64_t tokens = in.value.size(1);
+  const at::Tensor zero = at::zeros_like(in.value);
+  at::Tensor real = at::ones({in.value.size(0), tokens}, at::kBool);
+  if (in.key_mask) real = *in.key_mask;
+  const at::Tensor hidden = real.logical_not().unsqueeze(-1).unsqueeze(-1);
+  const at::Tensor decay = in.log_decay ? in.log_decay->masked_fill(hidden, 0) : zero;
+  const at::Tensor weight = in.log_weight ? in.log_weight->masked_fill(hidden, 0) : zero;
+  const at::Tensor value = in.value.masked_fill(hidden, 0);
+  // log of the weight of i at t: the decays of i+1 ... t; seen from the other side, of t ... i-1.
+  const at::Tensor through = decay.cumsum(1), before = through - decay;
+  const auto difference = [](const at::Tensor& x) { return x.unsqueeze(2) - x.unsqueeze(1); };
+  const at::Tensor t = at::arange(tokens).view({1, tokens, 1, 1, 1}), i = t.transpose(1, 2);
+  at::Tensor scores = at::where(i <= t, difference(through), -difference(before)) + weight.unsqueeze(1);
+  at::Tensor seen = real.view({-1, 1, tokens, 1, 1});
+  if (in.strict) seen = seen.logical_and(i < t);
+  if (causal) seen = seen.logical_and(i <= t);
+  if (in.cu_seqlens) {
+    const at::Tensor sequence = at::searchsorted(*in.cu_seqlens, at::arange(tokens), false, /*right=*/true);
+    seen = seen.logical_and((sequence.view({-1, 1}) == sequence.view({1, -1})).view({1, tokens, tokens, 1, 1}));
+  }
+  const at::Tensor none = seen.logical_not().all(2).expand_as(value);
+  scores = scores.masked_fill(seen.logical_not(), -INFINITY);
+  const at::Tensor p = scores.masked_fill(none.unsqueeze(2), 0).softmax(2).masked_fill(none.unsqueeze(2), 0);
+  RecurrentRead read;
+  read.mean = (p * value.unsqueeze(1)).sum(2);
+  if (in.beta)
+    read.free_energy = (p * (*in.beta * value.unsqueeze(1)).exp()).sum(2).masked_fill(none, 1).log() / *in.beta;
+  read.log_normalizer = scores.masked_fill(none.unsqueeze(2), 0).logsumexp(2).masked_fill(none, -INFINITY);
+  return read;
+}
+
+TEST(ChannelReadDefinition, EqualsTheMaterialisedPrior) {
+  at::manual_seed(1);
+  for (const Case& c : cases()) {
+    if (c.initial || c.tokens > 130) continue;
+    for (const bool causal : {true, false}) {
+      if (c.strict && !causal) continue;
+      SCOPED_TRACE(c.name + (causal ? "" : " from both sides"));
+      const ChannelInputs in = cast(make_inputs(c), at::kDouble);
+      const auto definition = [&](const ChannelInputs& x) {
+        RecurrentRead read =
+            x.strict ? channel_scan_definition(x)
+                     : channel_read_definition(x.value, x.beta, x.log_weight, x.log_decay, options_of(x, causal));
+        read.state = at::Tensor();
+        return read;
+      };
+      const auto expected_read = [&](const ChannelInputs& x) { return materialised(x, causal); };
+      const RecurrentRead grads = random_gradients(materialised(in, causal));
+      expect_same(run(definition, in, grads), run(expected_read, in, grads), in, grads, at::kDouble);
+    }
+  }
+}
+
+TEST(ChannelReadDefinition, GradientsMatchFiniteDifferencesTwice) {
+  at::manual_seed(3);
+  for (const Case& c : std::vector<Case>{{"aft", 1, 4, 1, 2, true, false},
+                                         {"decay_initial", 2, 3, 1, 2, false, true, false, {}, true},
+                                         {"both_masked", 1, 4, 2, 1, true, true, true, {}, true},
+                                         {"both_strict", 1, 3, 1, 2, true, true, false, {}, true, true},
+                                         {"packed", 1, 5, 1, 2, true, true, false, {0, 2, 5}}}) {
+    SCOPED_TRACE(c.name);
+    const ChannelInputs in = make_inputs(c);
+    std::vector<at::Tensor> point{in.value, *in.beta};
+    for (const OptionalTensor& x : {in.log_weight, in.log_decay, in.initial})
+      if (x) point.push_back(*x);
+    const auto outputs = [&](auto&& read) {
+      return [&, read](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
+        ChannelInputs moved = in;
+        size_t next = 2;
+        moved.value = x[0];
+        moved.beta = x[1];
+        for (auto part : {&ChannelInputs::log_weight, &ChannelInputs::log_decay, &ChannelInputs::initial})
+          if (in.*part) moved.*part = x[next++];
+        const RecurrentRead out = read(moved);
+        // A state stands for the sums in units of 1, whatever its scale.
+        return {out.mean, out.free_energy, out.log_normalizer, out.state.slice(1, 1) * out.state.slice(1, 0, 1).exp()};
+      };
+    };
+    EXPECT_TRUE(gradients_match(outputs(by_operator), point, /*second_order=*/true));
+    EXPECT_TRUE(gradients_match(outputs(channel_scan_definition), point));
+  }
+}
+
+const std::vector<Case>& priors() {
+  static const std::vector<Case> all{
+      {"aft", 1, 300, 2, 5, true, false}, {"decay", 1, 300, 2, 5, false, true}, {"both", 1, 300, 2, 5, true, true}};
+  return all;
+}
+
+ChannelInputs cut(const ChannelInputs& in, int64_t begin, int64_t end) {
+  ChannelInputs part = in;
+  part.value = in.value.slice(1, begin, end);
+  for (auto member : {&ChannelInputs::log_weight, &ChannelInputs::log_decay, &ChannelInputs::key_mask})
+    if (in.*member) part.*member = (in.*member)->slice(1, begin, end);
+  return part;
+}
+
+// The same sequence in several calls, each with the state of the one before.
+RecurrentRead in_parts(const ChannelInputs& in, const std::vector<int64_t>& borders) {
+  std::vector<at::Tensor> mean, free_energy, log_normalizer;
+  OptionalTensor state = in.initial;
+  for (size_t i = 0; i + 1 < borders.size(); ++i) {
+    ChannelInputs part = cut(in, borders[i], borders[i + 1]);
+    part.initial = state;
+    const RecurrentRead read = by_operator(part);
+    mean.push_back(read.mean);
+    free_energy.push_back(read.free_energy);
+    log_normalizer.push_back(read.log_normalizer);
+    state = read.state;
+  }
+  return {{at::cat(mean, 1), at::cat(free_energy, 1)}, at::cat(log_normalizer, 1), *state};
+}
+
+TEST_P(ChannelRead, AnySplitWithTheStatePassedOnEqualsOneCall) {
+  std::vector<int64_t> one_by_one;
+  for (int64_t t = 0; t <= 300; ++t) one_by_one.push_back(t);
+  for (Case c : priors())
+    for (const bool masked : {false, true})
+      for (const bool strict : {false, true}) {
+        SCOPED_TRACE(c.name + (masked ? " masked" : "") + (strict ? " strict" : ""));
+        c.masked = masked;
+        c.strict = strict;
+        const ChannelInputs in = cast(make_inputs(c), at::kFloat), exact = cast(in, at::kDouble);
+        const RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+        const Result whole = run(by_operator, in, grads);
+        for (const auto& borders : std::vector<std::vector<int64_t>>{{0, 1, 2, 66, 66, 130, 300}, one_by_one}) {
+          const auto parts = [&](const ChannelInputs& x) { return in_parts(x, borders); };
+          expect_same(run(parts, in, grads), whole, exact, grads, at::kFloat);
+        }
+      }
+}
+
+TEST_P(ChannelRead, PackedSequencesEqualThemselvesAlone) {
+  const std::vector<int64_t> borders{0, 70, 70, 71, 200, 300};
+  for (Case c : priors()) {
+    SCOPED_TRACE(c.name);
+    c.cu_seqlens = borders;
+    c.initial = true;
+    const ChannelInputs in = cast(make_inputs(c), at::kFloat);
+    const RecurrentRead packed = by_operator(in);
+    for (size_t n = 0; n + 1 < borders.size(); ++n) {
+      ChannelInputs alone = cut(in, borders[n], borders[n + 1]);
+      alone.cu_seqlens = std::nullopt;
+      alone.initial = in.initial->slice(0, n, n + 1);
+      const RecurrentRead read = by_operator(alone);
+      EXPECT_TRUE(at::equal(packed.free_energy.slice(1, borders[n], borders[n + 1]), read.free_energy));
+      EXPECT_TRUE(at::equal(packed.log_normalizer.slice(1, borders[n], borders[n + 1]), read.log_normalizer));
+      EXPECT_TRUE(at::equal(packed.state[n], read.state[0]));
+    }
+  }
+}
+
+TEST_P(ChannelRead, AnyNumberOfThreadsGivesTheSame) {
+  // One group of channels: beyond one thread the sequence itself is divided.
+  for (const Case& shape :
+       std::vector<Case>{{"aft", 1, 3000, 1, 5, true, false, true},
+                         {"decay", 1, 3000, 1, 5, false, true, false, {}, true},
+                         {"decay_strict", 1, 3000, 1, 5, false, true, true, {}, false, true},
+                         {"both", 2, 1500, 1, 5, true, true, true, {}, true},
+                         {"aft_mean_only", 1, 3000, 1, 5, true, false, false, {}, true, false, true},
+                         {"packed", 1, 3000, 1, 5, true, true, false, {0, 2, 700, 700, 3000}, true}}) {
+    SCOPED_TRACE(shape.name);
+    const ChannelInputs in = cast(make_inputs(shape), at::kFloat), exact = cast(in, at::kDouble);
+    const RecurrentRead grads = random_gradients(by_operator(in));
+    const auto with_threads = [&](int threads) {
+      ScopedThreads scope(threads);
+      return run(by_operator, in, grads);
+    };
+    const Result one = with_threads(1);
+    for (const int threads : {2, 3, 8}) {
+      const Result more = with_threads(threads), again = with_threads(threads);
+      expect_same(more, one, exact, grads, at::kFloat);
+      for (const auto& [name, gradient] : more.gradients)
+        EXPECT_TRUE(at::equal(gradient, again.gradients.at(name))) << name << ": a second run differs";
+    }
+  }
+}
+
+TEST_P(ChannelRead, WeightsThatFallWithTheDecaysAreToldApart) {
+  // All tokens matter alike, though every scale is far from the ones before and no sum of decays is a float32.
+  const int64_t tokens = 2000;
+  ChannelInputs in = make_inputs({"", 1, tokens, 1, 4, true, true});
+  in.log_decay = at::full({1, tokens, 1, 4}, -4.1f).to(at::kDouble);
+  in.log_weight = (at::arange(tokens, at::kDouble).view({1, tokens, 1, 1}) * -4.1 + at::rand_like(in.value))
+                      .to(at::kFloat)
+                      .to(at::kDouble);
+  const RecurrentRead expected = channel_scan_definition(in);
+  for (const int threads : {1, 8}) {
+    ScopedThreads scope(threads);
+    const RecurrentRead actual = by_operator(cast(in, at::kFloat));
+    EXPECT_TRUE(close(actual.mean, expected.mean, kFloat32));
+    EXPECT_TRUE(close(actual.free_energy, expected.free_energy, kFloat32));
+  }
+}
+
+TEST_P(ChannelRead, StridedInputsGiveTheSame) {
+  for (Case c : priors()) {
+    SCOPED_TRACE(c.name);
+    c.batch = 2;
+    const ChannelInputs in = cast(make_inputs(c), at::kFloat);
+    const RecurrentRead grads = random_gradients(by_operator(in));
+    const Result expected = run(by_operator, in, grads);
+    const auto heads_apart = [](const at::Tensor& x) { return at::cat({x, x}, 3).slice(3, 0, x.size(3)); };
+    const auto tokens_apart = [](const at::Tensor& x) { return at::stack({x, x}, 2).select(2, 1); };
+    const auto heads_first = [](const at::Tensor& x) { return x.transpose(1, 2).contiguous().transpose(1, 2); };
+    const auto elements_apart = [](const at::Tensor& x) { return at::stack({x, x}, -1).select(-1, 0); };
+    const std::vector<std::function<at::Tensor(const at::Tensor&)>> layouts{heads_apart, tokens_apart, heads_first,
+                                                                            elements_apart};
+    for (size_t layout = 0; layout < layouts.size(); ++layout) {
+      SCOPED_TRACE(layout);
+      const auto strided = [&](const ChannelInputs& x) {
+        ChannelInputs other = x;
+        other.value = layouts[layout](x.value);
+        if (x.log_weight) other.log_weight = layouts[(layout + 1) % 4](*x.log_weight);
+        if (x.log_decay) other.log_decay = layouts[(layout + 2) % 4](*x.log_decay);
+        RecurrentRead read = by_operator(other);
+        read.mean = layouts[layout](read.mean);  // its gradient then comes strided, too
+        return read;
+      };
+      const Result actual = run(strided, in, grads);
+      EXPECT_TRUE(at::equal(actual.read.free_energy, expected.read.free_energy));
+      for (const auto& [name, gradient] : expected.gradients)
+        EXPECT_TRUE(close(actual.gradients.at(name), gradient, kFloat32Exact, 1)) << name;
+    }
+  }
+}
+
+TEST_P(ChannelRead, GradientsOfSomeOutputsAreThoseOfZerosForTheOthers) {
+  const ChannelInputs in = cast(make_inputs({"", 2, 90, 1, 5, true, true, false, {}, true}), at::kFloat);
+  const RecurrentRead all = random_gradients(by_operator(in));
+  for (int given = 0; given < 4; ++given) {
+    SCOPED_TRACE(given);
+    RecurrentRead some, padded = all;
+    at::Tensor* parts[] = {&padded.mean, &padded.free_energy, &padded.log_normalizer, &padded.state};
+    at::Tensor* kept[] = {&some.mean, &some.free_energy, &some.log_normalizer, &some.state};
+    for (int i = 0; i < 4; ++i)
+      if (i == given)
+        *kept[i] = *parts[i];
+      else
+        *parts[i] = at::zeros_like(*parts[i]);
+    const Result expected = run(by_operator, in, padded), actual = run(by_operator, in, some);
+    for (const auto& [name, gradient] : expected.gradients)
+      EXPECT_TRUE(at::equal(actual.gradients.at(name), gradient)) << name;
+  }
+}
+
+TEST_P(ChannelRead, EmptyInputsGiveEmptyReads) {
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    for (const auto& [batch, tokens] : std::vector<std::array<int64_t, 2>>{{0, 5}, {2, 0}, {0, 0}})
+      for (const bool initial : {false, true}) {
+        const ChannelInputs in = cast(make_inputs({"", batch, tokens, 2, 3, true, true, false, {}, initial}), dtype);
+        const RecurrentRead read = by_operator(in);
+        EXPECT_EQ(read.mean.sizes(), (at::IntArrayRef{batch, tokens, 2, 3}));
+        EXPECT_EQ(read.state.sizes(), (at::IntArrayRef{batch, 4, 2, 3}));
+        if (!initial) {
+          EXPECT_TRUE((read.state.select(1, 0) == -INFINITY).all().item<bool>());
+          EXPECT_TRUE((read.state.slice(1, 1) == 0).all().item<bool>());
+          continue;
+        }
+        EXPECT_TRUE(at::equal(read.state, *in.initial));
+        const auto gradients = torch::autograd::grad({read.state.slice(1, 1).sum()}, {in.value, *in.initial});
+        EXPECT_TRUE((gradients[0] == 0).all().item<bool>());
+        EXPECT_TRUE((gradients[1].slice(1, 1) == 1).all().item<bool>());
+      }
+}
+
+TEST_P(ChannelRead, MaskedRowsAreSilent) {
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    for (Case c : priors()) {
+      SCOPED_TRACE(c.name);
+      c.batch = 2;
+      ChannelInputs in = cast(make_inputs(c), dtype);
+      in.key_mask = at::ones({2, c.tokens}, at::kBool);
+      in.key_mask->select(0, 1).zero_();
+      const RecurrentRead grads = random_gradients(by_operator(in));
+      const Result result = run(by_operator, in, grads);
+      EXPECT_TRUE((result.read.mean[1] == 0).all().item<bool>());
+      EXPECT_TRUE((result.read.free_energy[1] == 0).all().item<bool>());
+      EXPECT_TRUE((result.read.log_normalizer[1] == -INFINITY).all().item<bool>());
+      EXPECT_TRUE((result.read.state[1][0] == -INFINITY).all().item<bool>());
+      for (const auto& [name, gradient] : result.gradients) {
+        EXPECT_TRUE(gradient.isfinite().all().item<bool>()) << name;
+        if (name != "beta") {
+          EXPECT_TRUE((gradient[1] == 0).all().item<bool>()) << name;
+        }
+      }
+    }
+}
+
+TEST_P(ChannelRead, WhatMaskedTokensHoldHasNoInfluenceEvenNaN) {
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    for (Case c : priors())
+      for (const bool strict : {false, true}) {
+        SCOPED_TRACE(c.name);
+        c.masked = true;
+        c.strict = strict;
+        ChannelInputs in = cast(make_inputs(c), dtype);
+        const RecurrentRead grads = random_gradients(by_operator(in));
+        const Result expected = run(by_operator, in, grads);
+        const at::Tensor hidden = in.key_mask->logical_not().view({1, -1, 1, 1});
+        const auto poisoned = [&](const at::Tensor& x) { return x.detach().masked_fill(hidden, NAN).requires_grad_(); };
+        in.value = poisoned(in.value);
+        if (in.log_weight) in.log_weight = poisoned(*in.log_weight);
+        if (in.log_decay) in.log_decay = poisoned(*in.log_decay);
+        const Result actual = run(by_operator, in, grads);
+        EXPECT_TRUE(at::equal(actual.read.free_energy, expected.read.free_energy));
+        EXPECT_TRUE(at::equal(actual.read.log_normalizer, expected.read.log_normalizer));
+        for (const auto& [name, gradient] : expected.gradients) {
+          EXPECT_TRUE(at::equal(actual.gradients.at(name), gradient)) << name;
+          if (name != "beta") {
+            EXPECT_TRUE((gradient.masked_select(hidden) == 0).all().item<bool>()) << name;
+          }
+        }
+      }
+}
+
+TEST_P(ChannelRead, FutureTokensHaveNoInfluenceAndNoGradient) {
+  const int64_t now = 101;
+  for (const Case& c : priors()) {
+    SCOPED_TRACE(c.name);
+    ChannelInputs in = cast(make_inputs(c), at::kFloat);
+    RecurrentRead grads = random_gradients(by_operator(in));
+    for (at::Tensor* grad : {&grads.mean, &grads.free_energy, &grads.log_normalizer}) grad->slice(1, now).zero_();
+    grads.state = at::Tensor();
+    const Result before = run(by_operator, in, grads);
+    for (const auto& [name, gradient] : before.gradients)
+      if (name != "beta") {
+        EXPECT_TRUE((gradient.slice(1, now) == 0).all().item<bool>()) << name;
+      }
+    const auto changed = [&](const at::Tensor& x) {
+      return at::cat({x.detach().slice(1, 0, now), x.detach().slice(1, now).flip(1)}, 1);
+    };
+    in.value = changed(in.value);
+    if (in.log_weight) in.log_weight = changed(*in.log_weight);
+    if (in.log_decay) in.log_decay = changed(*in.log_decay);
+    const RecurrentRead after = by_operator(in);
+    EXPECT_TRUE(at::equal(after.free_energy.slice(1, 0, now), before.read.free_energy.slice(1, 0, now)));
+    EXPECT_FALSE(at::equal(after.free_energy.slice(1, now), before.read.free_energy.slice(1, now)));
+  }
+}
+
+TEST_P(ChannelRead, NaNReachesTheOutputsItMust) {
+  for (const Case& c : priors()) {
+    SCOPED_TRACE(c.name);
+    for (auto part : {&ChannelInputs::log_weight, &ChannelInputs::log_decay}) {
+      ChannelInputs in = cast(make_inputs(c), at::kFloat);
+      at::NoGradGuard no_grad;
+      if (!(in.*part)) continue;
+      (in.*part)->select(1, 20).fill_(NAN);
+      EXPECT_TRUE(by_operator(in).free_energy.slice(1, 20).isnan().all().item<bool>());
+      EXPECT_TRUE(by_operator(in).free_energy.slice(1, 0, 20).isfinite().all().item<bool>());
+    }
+    ChannelInputs in = cast(make_inputs(c), at::kFloat);
+    at::NoGradGuard no_grad;
+    in.value.select(1, 20).fill_(NAN);
+    EXPECT_TRUE(by_operator(in).mean.slice(1, 20).isnan().all().item<bool>());
+  }
+}
+
+TEST_P(ChannelRead, InfinitelySmallWeightsAndDecaysCountAsNothing) {
+  for (const Case& c : priors())
+    for (const bool strict : {false, true}) {
+      SCOPED_TRACE(c.name + (strict ? " strict" : ""));
+      ChannelInputs drawn = make_inputs(c);
+      drawn.strict = strict;
+      // Here and there, and in the beginning for so long that sums are read while they are empty.
+      const auto infinite = [&](at::Tensor x) {
+        x.masked_fill_(at::rand_like(x) < 0.1, -INFINITY);
+        x.slice(1, 0, 3).fill_(-INFINITY);
+      };
+      if (drawn.log_weight) infinite(*drawn.log_weight);
+      if (drawn.log_decay) infinite(*drawn.log_decay);
+      const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(drawn, at::kDouble);
+      const RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+      expect_same(run(by_operator, in, grads), run(channel_scan_definition, exact, grads), exact, grads, at::kFloat);
+    }
+}
+
+TEST_P(ChannelRead, ValuesUpToTheCapStayFiniteAndExact) {
+  // Every value sits at plus or minus the cap, the high ones where the weights are smallest: in the end if weights
+  // fall, in the beginning if they rise or what is past decays. Weights spread over more than float32's range.
+  const int64_t tokens = 260;
+  const at::Tensor slope = at::arange(tokens, at::kDouble).view({1, tokens, 1, 1}) * -0.5;
+  const at::Tensor steady = at::full({1, tokens, 1, 6}, -0.5, at::kDouble);
+  struct Shape {
+    const char* name;
+    OptionalTensor log_weight, log_decay;
+    bool late;
+  };
+  for (const Shape& shape : std::vector<Shape>{{"falling", slope.expand({1, tokens, 1, 6}), std::nullopt, true},
+                                               {"rising", -slope.expand({1, tokens, 1, 6}), std::nullopt, false},
+                                               {"decaying", std::nullopt, steady, false},
+                                               {"both", -slope.expand({1, tokens, 1, 6}), steady * 0.5, false}}) {
+    SCOPED_TRACE(shape.name);
+    ChannelInputs drawn{};
+    drawn.beta = at::full({1, 6}, 2.0, at::kDouble);
+    const at::Tensor high = at::rand({1, tokens, 1, 6}) < 0.1;
+    high.slice(1, shape.late ? 0 : 40, shape.late ? tokens - 40 : tokens).zero_();
+    drawn.value = at::full({1, tokens, 1, 6}, -20.0, at::kDouble).masked_fill(high, 20);
+    drawn.log_weight = shape.log_weight;
+    drawn.log_decay = shape.log_decay;
+    const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(drawn, at::kDouble);
+    RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+    grads.state = at::Tensor();
+    const Result expected = run(channel_scan_definition, exact, grads), actual = run(by_operator, in, grads);
+    EXPECT_TRUE(close(actual.read.mean, expected.read.mean, kFloat32));
+    EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, kFloat32));
+    // Gradients are sums of up to `tokens` terms of order one, for beta times the value, that cancel almost entirely.
+    for (const auto& [name, gradient] : expected.gradients)
+      EXPECT_TRUE(close(actual.gradients.at(name), gradient, kFloat32Gradient, name == "beta" ? 20.0 * tokens : tokens))
+          << name;
+  }
+}
+
+TEST_P(ChannelRead, AFactorBelowFloat32CountsWhereItMeetsALargeEnergy) {
+  // e^-89 in one step is no normal float32, but e^{beta v} is e^82 larger on its side.
+  const int64_t tokens = 80, step = 70;
+  const at::Tensor flat = at::zeros({1, tokens, 1, 3}, at::kDouble);
+  const auto later = [&](const at::Tensor& x, double change) {
+    at::Tensor changed = x.clone();
+    changed.slice(1, step).fill_(change);
+    return changed;
+  };
+  at::Tensor once = flat.clone();
+  once.select(1, step).fill_(-89);
+  struct Shape {
+    const char* name;
+    OptionalTensor log_weight, log_decay;
+    bool high_first;
+  };
+  for (const Shape& shape : std::vector<Shape>{{"a rise", later(flat, 89), std::nullopt, true},
+                                               {"a fall", later(flat, -89), std::nullopt, false},
+                                               {"a decay", std::nullopt, once, true},
+                                               {"a fall and decays", later(flat, -89), flat, false}}) {
+    SCOPED_TRACE(shape.name);
+    ChannelInputs drawn{};
+    drawn.beta = at::full({1, 3}, 2.0, at::kDouble);
+    drawn.value = shape.high_first ? later(flat + 20.5, -20.5) : later(flat - 20.5, 20.5);
+    drawn.log_weight = shape.log_weight;
+    drawn.log_decay = shape.log_decay;
+    const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(drawn, at::kDouble);
+    RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+    grads.state = at::Tensor();
+    const Result expected = run(channel_scan_definition, exact, grads), actual = run(by_operator, in, grads);
+    EXPECT_TRUE(close(actual.read.free_energy.slice(1, step), expected.read.free_energy.slice(1, step), kFloat32));
+    for (const auto& [name, gradient] : expected.gradients)
+      EXPECT_TRUE(close(actual.gradients.at(name), gradient, kFloat32Gradient, name == "beta" ? 20.5 * tokens : 1))
+          << name;
+  }
+}
+
+TEST_P(ChannelRead, HugeWeightsStayExact) {
+  // Multiples of 2 up to 1e4, so that float32 and float64 see the same differences.
+  for (const bool decays : {false, true}) {
+    ChannelInputs drawn = make_inputs({"", 1, 300, 1, 5, true, decays});
+    drawn.log_weight = at::randint(-5000, 5001, drawn.value.sizes(), at::kDouble) * 2;
+    if (decays) drawn.log_decay = at::randint(-3000, 1, drawn.value.sizes(), at::kDouble);
+    const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(drawn, at::kDouble);
+    const RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+    expect_same(run(by_operator, in, grads), run(channel_scan_definition, exact, grads), exact, grads, at::kFloat);
+  }
+}
+
+TEST_P(ChannelRead, ConstantWeightsGiveTheRunningMean) {
+  at::NoGradGuard no_grad;
+  const int64_t tokens = 500;
+  const at::Tensor value = at::randn({2, tokens, 2, 9}), key = at::full_like(value, -3.25);
+  const at::Tensor beta = at::rand({2, 9}) + 0.5, exact = value.to(at::kDouble), b = beta.to(at::kDouble);
+  const at::Tensor counts = at::arange(1, tokens + 1, at::kDouble).view({1, -1, 1, 1});
+  const RecurrentRead read = aft_read(key, value, beta);
+  EXPECT_TRUE(close(read.mean, exact.cumsum(1) / counts, kFloat32Exact));
+  EXPECT_TRUE(close(read.free_energy, ((b * exact).exp().cumsum(1) / counts).log() / b, kFloat32));
+  EXPECT_TRUE(close(read.log_normalizer, (counts.log() - 3.25).expand_as(value), kFloat32Exact));
+}
+
+TEST_P(ChannelRead, OneDecayAHeadIsLinearAttentionWithConstantFeatures) {
+  at::NoGradGuard no_grad;
+  const at::Tensor value = at::randn({2, 200, 2, 9}), decay = -at::rand({2, 200, 2}) * 0.3,
+                   beta = at::rand({2, 9}) + 0.5;
+  // scores [B, H, T, T] of linear attention with features phi(q).phi(k) = 1
+  const at::Tensor through = decay.to(at::kDouble).transpose(1, 2).cumsum(-1);
+  const at::Tensor scores = (through.unsqueeze(-1) - through.unsqueeze(-2)).exp().tril();
+  const at::Tensor p = scores / scores.sum(-1, true), v = value.to(at::kDouble).transpose(1, 2);
+  const at::Tensor b = beta.to(at::kDouble).unsqueeze(1);
+  const RecurrentRead read = decay_read(decay.unsqueeze(-1).expand_as(value), value, beta);
+  EXPECT_TRUE(close(read.mean.transpose(1, 2), at::matmul(p, v), kFloat32));
+  EXPECT_TRUE(close(read.free_energy.transpose(1, 2), at::matmul(p, (b * v).exp()).log() / b, kFloat32));
+  EXPECT_TRUE(close(read.log_normalizer.transpose(1, 2), scores.sum(-1, true).log().expand_as(v), kFloat32));
+}
+
+TEST_P(ChannelRead, TheEncoderOfWeightsReadsAllTokensAlike) {
+  at::NoGradGuard no_grad;
+  const at::Tensor key = at::randn({2, 150, 2, 9}), value = at::randn_like(key), beta = at::rand({2, 9}) + 0.5;
+  const at::Tensor p = key.to(at::kDouble).softmax(1), v = value.to(at::kDouble), b = beta.to(at::kDouble);
+  const RecurrentRead read = aft_read(key, value, beta, {.causal = false});
+  EXPECT_TRUE(close(read.mean, (p * v).sum(1, true).expand_as(v), kFloat32));
+  EXPECT_TRUE(close(read.free_energy, ((p * (b * v).exp()).sum(1, true).log() / b).expand_as(v), kFloat32));
+  EXPECT_FALSE(read.state.defined());
+}
+
+TEST_P(ChannelRead, TheEncoderInFloat32MatchesTheDefinition) {
+  for (const Case& c : cases()) {
+    if (c.strict || c.initial || c.mean_only || c.tokens > 300) continue;
+    SCOPED_TRACE(c.name);
+    const ChannelInputs in = cast(make_inputs(c), at::kFloat), exact = cast(in, at::kDouble);
+    const auto kernel = [](const ChannelInputs& x) { return by_function(x, /*causal=*/false); };
+    const auto definition = [](const ChannelInputs& x) {
+      return channel_read_definition(x.value, x.beta, x.log_weight, x.log_decay, options_of(x, false));
+    };
+    const RecurrentRead grads = random_gradients(definition(exact));
+    expect_same(run(kernel, in, grads), run(definition, exact, grads), exact, grads, at::kFloat);
+  }
+}
+
+// The recurrence of one batch row in float64, for lengths at which the definition is slow.
+RecurrentRead recurrence(const ChannelInputs& in) {
+  const auto shape = in.value.sizes();
+  const int64_t tokens = shape[1], channels = shape[2] * shape[3];
+  const auto numbers = [](const OptionalTensor& x, const at::Tensor& like) {
+    return x ? x->detach().to(at::kDouble).contiguous() : at::zeros_like(like, at::kDouble);
+  };
+  const at::Tensor value = numbers(in.value, in.value), weight = numbers(in.log_weight, in.value),
+                   decay = numbers(in.log_decay, in.value), beta = numbers(in.beta, in.value);
+  RecurrentRead read{{at::empty_like(value), at::empty_like(value)}, at::empty_like(value), {}};
+  const auto at = [](const at::Tensor& x) { return x.mutable_data_ptr<double>(); };
+  for (int64_t c = 0; c < channels; ++c) {
+    double scale = -INFINITY, one = 0, sum = 0, energy = 0;
+    for (int64_t i = c; i < tokens * channels; i += channels) {
+      const double next = std::max(scale + at(decay)[i], at(weight)[i]);
+      const double keep = std::exp(scale + at(decay)[i] - next), add = std::exp(at(weight)[i] - next);
+      scale = next;
+      one = keep * one + add;
+      sum = keep * sum + add * at(value)[i];
+      energy = keep * energy + add * std::exp(at(beta)[c] * at(value)[i]);
+      at(read.mean)[i] = sum / one;
+      at(read.free_energy)[i] = std::log(energy / one) / at(beta)[c];
+      at(read.log_normalizer)[i] = scale + std::log(one);
+    }
+  }
+  return read;
+}
+
+void expect_recurrence(const ChannelInputs& in) {
+  at::NoGradGuard no_grad;
+  for (const int threads : {1, 8}) {
+    SCOPED_TRACE(threads);
+    ScopedThreads scope(threads);
+    const RecurrentRead actual = by_operator(in), expected = recurrence(in);
+    EXPECT_TRUE(close(actual.mean, expected.mean, kFloat32));
+    EXPECT_TRUE(close(actual.free_energy, expected.free_energy, kFloat32));
+    EXPECT_TRUE(close(actual.log_normalizer, expected.log_normalizer, kFloat32, 1));
+  }
+}
+
+TEST_P(ChannelRead, AHundredThousandTokensEqualAFloat64Recurrence) {
+  const std::vector<int64_t> shape{1, 100000, 1, 3};
+  ChannelInputs in{};
+  in.value = at::randn(shape);
+  in.beta = at::rand({1, 3}) + 0.5;
+  in.log_weight = at::randn(shape);
+  expect_recurrence(in);
+  in.log_weight = at::arange(shape[1]).view({1, -1, 1, 1}).expand(shape) * 1e-4f;  // a new largest at every token
+  expect_recurrence(in);
+  in.log_weight = std::nullopt;
+  for (const float decay : {-1e-4f, -0.03f, -1.0f}) {
+    in.log_decay = at::full(shape, decay);
+    expect_recurrence(in);
+  }
+  in.log_decay = at::rand(shape) * -2e-3;
+  in.log_weight = at::randn(shape);
+  expect_recurrence(in);
+}
+
+TEST_P(ChannelRead, TheMeanOfAConstantIsThatConstantAfterAHundredThousandTokens) {
+  at::NoGradGuard no_grad;
+  const at::Tensor value = at::tensor({0.1f, -0.7f, 3.3f}).view({1, 1, 1, 3}).expand({1, 100000, 1, 3});
+  const at::Tensor beta = at::ones({1, 3});
+  for (const RecurrentRead& read : {aft_read(at::randn({1, 100000, 1, 3}), value, beta),
+                                    decay_read(at::full({1, 100000, 1, 3}, -1e-4f), value, beta)}) {
+    EXPECT_TRUE(close(read.mean, value, kFloat32Exact));
+    EXPECT_TRUE(close(read.free_energy, value, kFloat32Exact));
+  }
+}
+
+TEST_P(ChannelRead, GradientsOverAHundredThousandTokensAreExact) {
+  // The running mean weighs token i by 1/t at every t >= i: dv_i = sum_{t >= i} 1/t, and by symmetry of the last mean
+  // dk_i = (v_i - mean) / T.
+  const int64_t tokens = 100000;
+  const at::Tensor value = at::randn({1, tokens, 1, 2}).requires_grad_(), key = at::zeros_like(value).requires_grad_();
+  for (const int threads : {1, 8}) {
+    ScopedThreads scope(threads);
+    const at::Tensor mean = aft_read(key, value, std::nullopt).mean;
+    const at::Tensor counts = at::arange(1, tokens + 1, at::kDouble).view({1, -1, 1, 1});
+    const auto all = torch::autograd::grad({mean.sum()}, {value}, {}, /*retain_graph=*/true);
+    EXPECT_TRUE(close(all[0], (1 / counts).flip(1).cumsum(1).flip(1).expand_as(value), kFloat32));
+    const auto last = torch::autograd::grad({mean.select(1, -1).sum()}, {value, key});
+    EXPECT_TRUE(close(last[0], at::full_like(value, 1.0 / tokens), kFloat32));
+    const at::Tensor exact = value.detach().to(at::kDouble);
+    EXPECT_TRUE(close(last[1], (exact - exact.mean(1, true)) / tokens, kFloat32));
+  }
+}
+
+TEST_P(ChannelRead, StrongDecayOverTenThousandTokensKeepsTheLastWeightsExact) {
+  const std::vector<int64_t> shape{1, 10000, 1, 3};
+  ChannelInputs in{};
+  in.value = at::randn(shape);
+  in.beta = at::rand({1, 3}) + 0.5;
+  in.log_decay = at::full(shape, -5.0f);
+  expect_recurrence(in);
+  // dmean/dv of the last read is its weights.
+  in.value.requires_grad_();
+  const at::Tensor mean = by_operator(in).mean.select(1, -1);
+  const at::Tensor weights = torch::autograd::grad({mean.sum()}, {in.value})[0].select(3, 0).flatten().flip(0);
+  const at::Tensor expected = (at::arange(10000, at::kDouble) * -5).exp() * (1 - std::exp(-5.0));
+  EXPECT_TRUE(close(weights.slice(0, 0, 12) / expected.slice(0, 0, 12), at::ones({12}), kFloat32));
+}
+
+TEST(ChannelReadMeta, ShapesAreThoseOfTheKernels) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+      at::NoGradGuard no_grad;
+      const ChannelInputs in = cast(make_inputs(c), dtype);
+      const auto meta = [](const OptionalTensor& x) { return x ? OptionalTensor(x->to(at::kMeta)) : x; };
+      const auto call = [&](const ChannelInputs& x) {
+        const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_channel_read(
+            x.value, x.beta, x.log_weight, x.log_decay, x.key_mask, x.cu_seqlens, x.initial, x.strict);
+        return std::vector<at::Tensor>{mean, free_energy, log_normalizer, state, checkpoints};
+      };
+      const auto real = call(in);
+      const auto shapes = call({*meta(in.value), meta(in.beta), meta(in.log_weight), meta(in.log_decay),
+                                meta(in.key_mask), meta(in.cu_seqlens), meta(in.initial), in.strict});
+      for (size_t i = 0; i < real.size(); ++i) {
+        EXPECT_EQ(shapes[i].sizes(), real[i].sizes()) << i;
+        EXPECT_EQ(shapes[i].scalar_type(), real[i].scalar_type()) << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fem::testing
