@@ -2,16 +2,40 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 
 #include "bench/benchmarks.h"
+#include "bench/growth.h"
 #include "commands.h"
 #include "util/interrupt.h"
 
 namespace fem {
 namespace {
 
+std::map<std::string, PriorType> prior_names() {
+  std::map<std::string, PriorType> names;
+  for (const auto& [name, prior] : Spelling<PriorType>::values) names.emplace(name, prior);
+  return names;
+}
+
+std::vector<PriorType> every_prior() {
+  std::vector<PriorType> priors;
+  for (const auto& [name, prior] : Spelling<PriorType>::values) priors.push_back(prior);
+  return priors;
+}
+
+void add_priors(CLI::App& app, std::vector<PriorType>& priors) {
+  app.add_option("--priors", priors,
+                 "Which priors to run: softmax, linear, gla, rnn_softmax, rnn_decay, mamba; default all")
+      ->transform(CLI::CheckedTransformer(prior_names()).description(""))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+}
+
 struct BenchArguments {
+  std::vector<PriorType> priors = every_prior();
   std::vector<std::string> shapes{"S1", "S2", "S3", "S4"};
   int64_t repeats = 15;
   std::string json;
@@ -24,6 +48,7 @@ void add(CLI::App& parent, const std::string& name, const std::string& descripti
   CLI::App* app = parent.add_subcommand(name, description);
   app->footer(footer);
   auto arguments = std::make_shared<BenchArguments>();
+  add_priors(*app, arguments->priors);
   app->add_option("--shapes", arguments->shapes, "Which shapes to run; default S1,S2,S3,S4")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -37,9 +62,42 @@ void add(CLI::App& parent, const std::string& name, const std::string& descripti
     std::ofstream json;
     if (!arguments->json.empty()) json = bench::open_json(arguments->json);
     const InterruptGuard guard;
-    const std::vector<bench::Case> cases = benchmark({bench::shapes_named(arguments->shapes), arguments->repeats});
+    const std::vector<bench::Case> cases =
+        benchmark({arguments->priors, bench::shapes_named(arguments->shapes), arguments->repeats});
     bench::print_table(cases, std::cout);
     if (json.is_open()) bench::write_json(cases, json);
+  });
+}
+
+void add_growth(CLI::App& parent) {
+  struct Arguments {
+    bench::GrowthSettings settings{every_prior()};
+    std::string json;
+  };
+  CLI::App* app = parent.add_subcommand("growth", "How the cost of every prior's read grows with the tokens");
+  app->footer(
+      "Times the reads at T = 1,024, 2,048, ... and fits time ~ T^n: n is near 2 for softmax (and for torch's\n"
+      "attention, which is run beside it) and 1 for all others. Ctrl-C ends early with what there is.\n"
+      "\n"
+      "Example:\n  fem bench growth --priors gla,mamba --longest 131072 --json growth.jsonl");
+  auto arguments = std::make_shared<Arguments>();
+  add_priors(*app, arguments->settings.priors);
+  app->add_option("--longest", arguments->settings.longest, "Most tokens")
+      ->check(CLI::Range(2048, 1 << 24))
+      ->type_name("T")
+      ->capture_default_str();
+  app->add_option("--repeats", arguments->settings.repeats, "Runs per length")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--json", arguments->json, "Also write one JSON object per read, a line each")->type_name("FILE");
+  app->callback([arguments] {
+    std::ofstream json;
+    if (!arguments->json.empty()) json = bench::open_json(arguments->json);
+    const InterruptGuard guard;
+    const std::vector<bench::Growth> all = bench::bench_growth(arguments->settings);
+    bench::print_growth(all, std::cout);
+    if (json.is_open()) bench::write_growth_json(all, json);
   });
 }
 
@@ -59,13 +117,17 @@ void add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Compare speed and memory with torch's attention");
   bench->require_subcommand(1);
   bench->fallthrough();
-  bench->footer("Examples:\n  fem bench read --shapes S1,S2\n  fem bench layer --repeats 31 --json layer.jsonl");
-  add(*bench, "read", "The softmax read against torch's attention of the same width",
-      std::string(kShapes) + "\nExample:\n  fem bench read --shapes S1,S2 --repeats 31 --json read.jsonl",
+  bench->footer(
+      "Examples:\n  fem bench read --priors softmax,gla --shapes S2\n  fem bench layer --repeats 31 --json "
+      "layer.jsonl");
+  add(*bench, "read", "Every prior's read against torch's attention of the same width",
+      std::string(kShapes) +
+          "\nExample:\n  fem bench read --priors softmax --shapes S1,S2 --repeats 31 --json read.jsonl",
       bench::bench_read);
   add(*bench, "layer", "The whole mixer against a plain causal attention layer",
-      std::string(kShapes) + "\nExample:\n  fem bench layer --shapes S1 --threads 2 --json layer.jsonl",
+      std::string(kShapes) + "\nExample:\n  fem bench layer --priors gla,mamba --shapes S2 --json layer.jsonl",
       [](const bench::Settings& settings) { return bench::bench_layer(settings, std::cout); });
+  add_growth(*bench);
 }
 
 }  // namespace fem

@@ -1,8 +1,10 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <malloc.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <limits>
 
 #include "commands.h"
 #include "fem/version.h"
@@ -49,6 +51,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Memory once had is kept: glibc would map tensors of 32 MB and more afresh, page by page, at every allocation.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   try {
     return run(argc, argv);
   } catch (const c10::Error& error) {

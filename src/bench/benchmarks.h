@@ -7,7 +7,7 @@
 
 namespace fem::bench {
 
-// The softmax read alone against torch's fused attention of the same total width.
+// The reads alone against torch's fused attention of the same total width.
 std::vector<Case> bench_read(const Settings& settings);
 
 // The whole layer against a plain causal attention layer; prints both parameter counts.

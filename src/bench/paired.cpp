@@ -40,4 +40,17 @@ PairedTimes time_in_turn(const Work& ours, const Work& opponent, int64_t repeats
   return {median(a), median(b), static_cast<int64_t>(a.size())};
 }
 
+std::vector<double> time_all_in_turn(const std::vector<Work>& works, int64_t repeats, const Work& between) {
+  for (const Work& work : works) work();
+  std::vector<std::vector<double>> times(works.size());
+  for (int64_t r = 0; r < repeats && !(interrupted() && r > 0); ++r)
+    for (size_t i = 0; i < works.size(); ++i) {
+      times[i].push_back(milliseconds(works[i]));
+      between();
+    }
+  std::vector<double> medians;
+  for (const std::vector<double>& t : times) medians.push_back(median(t));
+  return medians;
+}
+
 }  // namespace fem::bench

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace fem::bench {
 
@@ -14,5 +15,8 @@ using Work = std::function<void()>;
 
 // Warms both up, then runs them in turn, so that both see the same machine. between() is called after every pair.
 PairedTimes time_in_turn(const Work& ours, const Work& opponent, int64_t repeats, const Work& between = [] {});
+
+// Medians of several pieces of work, run in turn after one warm-up each; fewer repeats if a signal came.
+std::vector<double> time_all_in_turn(const std::vector<Work>& works, int64_t repeats, const Work& between);
 
 }  // namespace fem::bench

@@ -2,12 +2,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "bench/paired.h"
 #include "bench/shapes.h"
+#include "fem/options.h"
 #include "util/progress.h"
 
 namespace fem::bench {
@@ -18,12 +20,13 @@ struct Case {
   enum class Unit { kMilliseconds, kBytes } unit = Unit::kMilliseconds;
   double ours = 0, theirs = 0;
   int64_t repeats = 0;
-  double target = 0;  // the ratio we aim at
+  std::optional<double> target;  // the ratio we aim at, where one is set
 
   double ratio() const { return ours / theirs; }
 };
 
 struct Settings {
+  std::vector<PriorType> priors;
   std::vector<Shape> shapes;
   int64_t repeats = 0;
 };
@@ -38,8 +41,8 @@ class Recorder {
  public:
   Recorder(std::string bench, std::string opponent, const Settings& settings, int64_t timings);
 
-  void time(const std::string& name, const Pair& pair, double target);
-  void memory(const std::string& name, const Pair& pair, double target);
+  void time(const std::string& name, const Pair& pair, std::optional<double> target);
+  void memory(const std::string& name, const Pair& pair, std::optional<double> target);
 
   std::vector<Case> cases() const { return cases_; }
 

@@ -1,6 +1,7 @@
 """The fem command from outside: help, errors, exit codes, files. Usage: command_test.py path/to/fem"""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import unittest
 from pathlib import Path
 
 FEM = ""
+PRIORS = ("softmax", "linear", "gla", "rnn_softmax", "rnn_decay", "mamba")
 TINY = ["experiment", "argmax", "--preset", "smoke", "--dim", "8", "--heads", "2", "--length", "12", "--batch", "16"]
 
 
@@ -36,7 +38,8 @@ class Command(unittest.TestCase):
             self.assertIn(part, result.stderr)
 
     def test_every_help_has_examples(self):
-        for words in ([], ["experiment"], ["experiment", "argmax"], ["bench"], ["bench", "read"], ["bench", "layer"]):
+        for words in ([], ["experiment"], ["experiment", "argmax"], ["bench"], ["bench", "read"],
+                      ["bench", "layer"], ["bench", "growth"]):
             result = fem(*words, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, words)
@@ -63,15 +66,16 @@ class Command(unittest.TestCase):
         self.assert_error(fem("info", "--threads", 0), 2, "--threads")
 
     def test_bad_values_exit_with_1_and_one_sentence(self):
-        self.assert_error(fem("experiment", "argmax", "--prior", "gla"), 1, "expected --prior softmax, got 'gla'")
+        self.assert_error(fem("experiment", "argmax", "--prior", "lstm"), 1, "got 'lstm'")
         self.assert_error(fem("experiment", "argmax", "--dim", 10), 1, "divisible by --heads")
         self.assert_error(fem("experiment", "argmax", "--mixers", "fem,lstm"), 1, "got 'lstm'")
         self.assert_error(fem("bench", "read", "--shapes", "S9"), 1, "got 'S9'")
 
     def test_bench_json_has_one_object_per_case(self):
-        cases = {"read": {"tiny forward", "tiny backward", "tiny memory"},
-                 "layer": {"tiny forward", "tiny forward+backward", "tiny forward without C", "tiny memory"}}
-        for bench, names in cases.items():
+        cases = {"read": ("forward", "backward", "memory"),
+                 "layer": ("forward", "forward+backward", "forward without C", "memory")}
+        for bench, parts in cases.items():
+            names = {f"{prior} tiny {part}" for prior in PRIORS for part in parts}
             path = self.folder / f"{bench}.jsonl"
             result = fem("bench", bench, "--shapes", "tiny", "--repeats", 3, "--json", path)
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -87,6 +91,20 @@ class Command(unittest.TestCase):
                 self.assertLessEqual({"ours_ms", "opponent_ms"}, o.keys())
                 self.assertIn(o["case"], result.stdout)
 
+    def test_bench_growth_fits_an_exponent_for_every_read(self):
+        path = self.folder / "growth.jsonl"
+        result = fem("bench", "growth", "--longest", 2048, "--repeats", 1, "--json", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        objects = lines(path)
+        self.assertEqual([o["read"] for o in objects], [*PRIORS, "torch sdpa"])
+        for o in objects:
+            self.assertEqual(o["lengths"], [1024, 2048])
+            for kind in ("forward", "training"):
+                short, long = o[f"{kind}_ms"]
+                self.assertAlmostEqual(o[f"{kind}_exponent"], math.log2(long / short), places=6)
+            self.assertIn(o["read"] + " forward+backward", result.stdout)
+        self.assert_error(fem("bench", "growth", "--priors", "lstm"), 2, "lstm")
+
     def test_bench_says_when_it_cannot_write(self):
         result = fem("bench", "read", "--shapes", "tiny", "--repeats", 1, "--json", self.folder / "no" / "x.jsonl")
         self.assert_error(result, 1, "--json")
@@ -94,11 +112,20 @@ class Command(unittest.TestCase):
     def test_argmax_prints_the_table_and_draws(self):
         result = fem(*TINY, "--steps", 20, "--out", "out", cwd=self.folder)
         self.assertEqual(result.returncode, 0, result.stderr)
-        for part in ("fem", "softmax", "chance", "~100 %", "1-2 %", "Order of the mixers"):
+        for part in ("fem", "mean", "chance", "~100 %", "1-2 %", "Order of the mixers"):
             self.assertIn(part, result.stdout)
         self.assertEqual(len(lines(self.folder / "out" / "results.jsonl")), 2)
         self.assertIn("argmax.png", result.stdout)
         self.assertEqual((self.folder / "out" / "argmax.png").read_bytes()[1:4], b"PNG")
+
+    def test_argmax_runs_with_every_prior(self):
+        for prior in PRIORS:
+            result = fem(*TINY, "--steps", 3, "--prior", prior, "--out", prior, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"{prior} prior", result.stdout)
+            for o in lines(self.folder / prior / "results.jsonl"):
+                self.assertEqual(o["config"]["prior"], prior)
+                self.assertTrue(math.isfinite(o["validation_loss"]))
 
     def test_interrupted_run_resumes_to_the_same_result(self):
         long = [*TINY, "--mixers", "fem", "--steps", "600"]
