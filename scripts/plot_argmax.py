@@ -15,7 +15,7 @@ import numpy as np
 # Okabe and Ito's colours, told apart by every kind of colour vision.
 STYLE = {
     "fem": {"color": "#0072B2", "name": "free-energy read", "paper": 100.0, "paper_text": "paper, D 512: about 100 %"},
-    "softmax": {"color": "#D55E00", "name": "softmax attention", "paper": 1.5, "paper_text": "paper, D 512: 1 to 2 %"},
+    "mean": {"color": "#D55E00", "name": "mean of the same prior", "paper": 1.5, "paper_text": "paper, D 512: 1 to 2 %"},
 }
 
 

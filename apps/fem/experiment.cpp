@@ -85,10 +85,10 @@ void add_argmax(CLI::App& experiment, int& status) {
   option("--batch", "B", "Examples a step", +[](Plan& p) -> int64_t& { return p.run.batch; });
   option("--lr", "X", "AdamW's learning rate", +[](Plan& p) -> double& { return p.run.learning_rate; });
   option(
-      "--prior", "NAME", "Selection prior of both mixers: softmax",
+      "--prior", "NAME", "Selection prior of both mixers: softmax, linear, gla, rnn_softmax, rnn_decay or mamba",
       +[](Plan& p) -> std::string& { return p.run.prior; });
   option(
-      "--mixers", "LIST", "fem, softmax or fem,softmax", +[](Plan& p) -> std::vector<std::string>& { return p.mixers; })
+      "--mixers", "LIST", "fem, mean or fem,mean", +[](Plan& p) -> std::vector<std::string>& { return p.mixers; })
       ->delimiter(',')
       ->allow_extra_args(false);
   option(

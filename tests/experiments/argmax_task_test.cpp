@@ -43,7 +43,7 @@ TEST(ArgmaxTask, ExampleDependsOnSeedAndIndexAlone) {
   EXPECT_TRUE(at::equal(all.winner.narrow(0, 5, 3), tail.winner));
 
   ArgmaxConfig other_mixer = config, other_seed = config;
-  other_mixer.mixer = "softmax";
+  other_mixer.mixer = "mean";
   other_seed.seed = 1;
   EXPECT_TRUE(at::equal(argmax_examples(other_mixer, 0, 8).value, all.value));
   EXPECT_FALSE(at::equal(argmax_examples(other_seed, 0, 8).value, all.value));

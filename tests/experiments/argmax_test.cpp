@@ -37,7 +37,7 @@ TEST(ArgmaxPlan, BadPlansAreRefusedInOneSentence) {
     return std::string("accepted");
   };
   EXPECT_EQ(message([](ArgmaxPlan&) {}), "accepted");
-  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.prior = "gla"; }), HasSubstr("expected --prior softmax, got 'gla'"));
+  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.prior = "lstm"; }), HasSubstr("rnn_decay, mamba, got 'lstm'"));
   EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.heads = 3; }),
               HasSubstr("expected --dim divisible by --heads, got 8 and 3"));
   EXPECT_THAT(message([](ArgmaxPlan& p) { p.mixers = {"lstm"}; }), HasSubstr("got 'lstm'"));
@@ -57,10 +57,9 @@ TEST(ArgmaxPlan, PaperPresetIsThePublishedSize) {
 }
 
 TEST(ArgmaxModel, BothMixersStartFromTheSamePrior) {
-  const ArgmaxModel fem({.mixer = "fem", .dim = 8, .heads = 2}), softmax({.mixer = "softmax", .dim = 8, .heads = 2});
-  for (const auto& [name, parameter] : softmax.parameters())
-    EXPECT_TRUE(at::equal(parameter, fem.parameters().at(name)));
-  EXPECT_EQ(softmax.parameter_count(), 2 * (8 * 8 + 8));
+  const ArgmaxModel fem({.mixer = "fem", .dim = 8, .heads = 2}), mean({.mixer = "mean", .dim = 8, .heads = 2});
+  for (const auto& [name, parameter] : mean.parameters()) EXPECT_TRUE(at::equal(parameter, fem.parameters().at(name)));
+  EXPECT_EQ(mean.parameter_count(), 2 * (8 * 8 + 8));
   EXPECT_EQ(fem.parameter_count(), 3 * (8 * 8 + 8) + 8);
 }
 
@@ -117,7 +116,7 @@ TEST_F(Argmax, TrainingLowersTheLoss) {
 
 TEST_F(Argmax, InterruptedAndResumedEqualsUninterruptedBitForBit) {
   const auto checkpoint = folder / "run.safetensors";
-  for (const char* mixer : {"fem", "softmax"}) {
+  for (const char* mixer : {"fem", "mean"}) {
     const ArgmaxConfig config{
         .mixer = mixer, .dim = 16, .heads = 2, .length = 20, .batch = 16, .validation_examples = 32};
     ArgmaxTrainer whole(config), first(config), second(config);

@@ -36,6 +36,15 @@ ArgmaxPlan argmax_preset(const std::string& name) {
   return plan;
 }
 
+PriorType argmax_prior(const ArgmaxConfig& config) {
+  std::string known;
+  for (const auto& [name, prior] : Spelling<PriorType>::values) {
+    if (name == config.prior) return prior;
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  FEM_CHECK(false, "argmax: expected --prior out of ", known, ", got '", config.prior, "'");
+}
+
 void check(const ArgmaxPlan& plan) {
   const ArgmaxConfig& run = plan.run;
   for (const auto& [name, value] : {std::pair{"--seeds", plan.seeds},
@@ -48,11 +57,12 @@ void check(const ArgmaxPlan& plan) {
   FEM_CHECK(run.length >= 2, "argmax: expected --length of at least 2 tokens to choose from, got ", run.length);
   FEM_CHECK(run.dim % run.heads == 0, "argmax: expected --dim divisible by --heads, got ", run.dim, " and ", run.heads);
   FEM_CHECK(run.learning_rate > 0, "argmax: expected a positive --lr, got ", run.learning_rate);
-  FEM_CHECK(run.prior == "softmax", "argmax: expected --prior softmax, got '", run.prior, "'");
-  FEM_CHECK(!plan.mixers.empty(), "argmax: expected --mixers fem, softmax or both, got none");
+  FEM_CHECK(argmax_prior(run) == PriorType::kSoftmax || run.dim % (4 * run.heads) == 0,
+            "argmax: expected --dim to be a ", "multiple of four times --heads with --prior ", run.prior, ", got ",
+            run.dim, " and ", run.heads);
+  FEM_CHECK(!plan.mixers.empty(), "argmax: expected --mixers fem, mean or both, got none");
   for (const std::string& mixer : plan.mixers) {
-    FEM_CHECK(mixer == "fem" || mixer == "softmax", "argmax: expected --mixers fem, softmax or both, got '", mixer,
-              "'");
+    FEM_CHECK(mixer == "fem" || mixer == "mean", "argmax: expected --mixers fem, mean or both, got '", mixer, "'");
     FEM_CHECK(std::count(plan.mixers.begin(), plan.mixers.end(), mixer) == 1,
               "argmax: expected each of --mixers once, got '", mixer, "' twice");
   }

@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "fem/options.h"
+
 namespace fem {
 
 // One run, completely.
 struct ArgmaxConfig {
-  std::string mixer = "fem";  // or "softmax": the same prior, mean only
+  std::string mixer = "fem";  // or "mean": the same prior without a free energy
   std::string prior = "softmax";
   int64_t seed = 0;  // of the data and of the initial weights
   int64_t dim = 64;
@@ -31,7 +33,7 @@ struct ArgmaxConfig {
 struct ArgmaxPlan {
   std::string preset;
   ArgmaxConfig run = {};  // mixer and seed are set per run
-  std::vector<std::string> mixers{"fem", "softmax"};
+  std::vector<std::string> mixers{"fem", "mean"};
   int64_t seeds = 1;
   std::filesystem::path out = "runs/argmax";
   bool resume = false;
@@ -41,6 +43,8 @@ struct ArgmaxPlan {
 
 // "smoke", "demo", "mini" or "paper".
 ArgmaxPlan argmax_preset(const std::string& name);
+
+PriorType argmax_prior(const ArgmaxConfig& config);  // throws if there is none of that name
 
 // Throws one clear sentence if the plan cannot be run.
 void check(const ArgmaxPlan& plan);

@@ -5,31 +5,39 @@
 
 #include "fem/ops/gated_read.h"
 #include "fem/ops/softmax_read.h"
-#include "fem/options.h"
+#include "mixer/parameters.h"
+#include "priors/prior.h"
+#include "priors/projection.h"
 
 namespace fem {
 namespace {
 
-constexpr double kInitialStd = 0.02;
-// Beta's start, its floor and the values' cap are the layer's own. Beta was seen to reach 12 in 1,900 steps at D 64, so
-// values of 1 + noise stay below cap / beta and the clip does not act.
-const MixerOptions kLayer;
+// Values of the full width, queries and keys as wide; no positions and no conditioner, so all a mixer has is its prior.
+MixerOptions layer_options(const ArgmaxConfig& config) {
+  MixerOptions options;
+  options.n_embd = options.fem_dim.emplace(config.dim);
+  options.n_head = config.heads;
+  options.qk_dim = config.dim;
+  options.prior_type = argmax_prior(config);
+  options.use_rope = options.use_conv = false;
+  return options;
+}
 
 }  // namespace
 
-ArgmaxModel::ArgmaxModel(const ArgmaxConfig& config) : config_(config) {
-  const int64_t dim = config.dim;
+ArgmaxModel::ArgmaxModel(const ArgmaxConfig& config) : config_(config), options_(layer_options(config)) {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(config.seed));
-  const auto add_linear = [&](const std::string& name) {
-    parameters_[name + ".weight"] = at::randn({dim, dim}, generator, at::kFloat).mul_(kInitialStd);
-    parameters_[name + ".bias"] = at::zeros({dim});
-  };
-  // W_q and W_k come first so that both mixers start from the same prior.
-  add_linear("W_q");
-  add_linear("W_k");
+  const auto add = [&](const ParameterSpec& spec) { parameters_[spec.name] = initial_value(spec, generator); };
+  // The prior's come first so that both mixers start from the same one.
+  for (const ParameterSpec& spec : prior_of(options_.prior_type).parameters(options_, sizes_of(options_))) {
+    add(spec);
+    prior_names_.push_back(spec.name);
+  }
   if (config.mixer == "fem") {
-    add_linear("W_lambda");
-    parameters_["_beta_param"] = at::full({dim}, kLayer.beta_max_init);
+    std::vector<ParameterSpec> gate;
+    declare_linear(gate, "W_lambda", config.dim, config.dim, /*bias=*/true);
+    for (const ParameterSpec& spec : gate) add(spec);
+    parameters_["_beta_param"] = at::full({config.dim}, options_.beta_max_init);
   }
   for (auto& [name, parameter] : parameters_) parameter.set_requires_grad(true);
 }
@@ -38,21 +46,37 @@ at::Tensor ArgmaxModel::linear(const std::string& name, const at::Tensor& x) con
   return at::linear(x, parameters_.at(name + ".weight"), parameters_.at(name + ".bias"));
 }
 
-at::Tensor ArgmaxModel::forward(const at::Tensor& x) const {
-  const int64_t heads = config_.heads, width = config_.dim / heads;
-  const auto split = [&](const at::Tensor& rows) { return rows.view({x.size(0), -1, heads, width}); };
-  const at::Tensor last = x.select(1, x.size(1) - 1);
-  const at::Tensor query = split(linear("W_q", last)), key = split(linear("W_k", x));
-
-  at::Tensor out;
-  if (config_.mixer == "fem") {
-    const at::Tensor beta = (at::softplus(parameters_.at("_beta_param")) + kLayer.eps).view({heads, width});
-    const at::Tensor value = clip_value(split(x), beta, kLayer.value_logexp_cap);
-    out = gated_read(softmax_read(query, key, value, beta), split(linear("W_lambda", last)), std::nullopt);
-  } else {
-    out = softmax_read(query, key, split(x), std::nullopt).mean;
+// The read of the last token.
+Read ArgmaxModel::read(const at::Tensor& x, const at::Tensor& value, const std::optional<at::Tensor>& beta) const {
+  const int64_t last = x.size(1) - 1;
+  if (options_.prior_type == PriorType::kSoftmax) {  // alone in costing less when only one token reads
+    const auto heads = [&](const at::Tensor& rows) { return rows.unflatten(-1, {config_.heads, -1}); };
+    return softmax_read(heads(linear("W_q", x.slice(1, last))), heads(linear("W_k", x)), value, beta);
   }
-  return out.reshape({x.size(0), config_.dim});
+  std::vector<at::Tensor> weights;
+  for (const std::string& name : prior_names_) weights.push_back(parameters_.at(name));
+  const std::vector<Modulation> unconditioned(weights.size());
+  const Read all = prior_of(options_.prior_type)
+                       .read({x,
+                              value,
+                              beta,
+                              at::arange(x.size(1)),
+                              weights,
+                              unconditioned,
+                              options_,
+                              sizes_of(options_),
+                              {},
+                              nullptr});
+  return {all.mean.slice(1, last), beta ? all.free_energy.slice(1, last) : at::Tensor()};
+}
+
+at::Tensor ArgmaxModel::forward(const at::Tensor& x) const {
+  const auto heads = [&](const at::Tensor& rows) { return rows.unflatten(-1, {config_.heads, -1}); };
+  if (config_.mixer == "mean") return read(x, heads(x), std::nullopt).mean.flatten(1);
+  const at::Tensor beta = heads(at::softplus(parameters_.at("_beta_param")) + options_.eps);
+  const at::Tensor value = clip_value(heads(x), beta, options_.value_logexp_cap);
+  const at::Tensor gate = heads(linear("W_lambda", x.slice(1, x.size(1) - 1)));
+  return gated_read(read(x, value, beta), gate, std::nullopt).flatten(1);
 }
 
 int64_t ArgmaxModel::parameter_count() const {

@@ -2,12 +2,14 @@
 
 #include "experiments/adamw.h"
 #include "experiments/argmax/config.h"
+#include "fem/mixer.h"
+#include "fem/ops/read.h"
 
 namespace fem {
 
 // A single read of the input itself at the last token: values are not projected, so all a mixer can do is choose.
 //   fem:     q from the last token, k from all, then the free-energy read with learned beta and the inner gate (L, T)
-//   softmax: the same prior and values, mean only
+//   mean:    the same prior and values, mean only
 class ArgmaxModel {
  public:
   explicit ArgmaxModel(const ArgmaxConfig& config);
@@ -20,7 +22,11 @@ class ArgmaxModel {
  private:
   at::Tensor linear(const std::string& name, const at::Tensor& x) const;
 
+  Read read(const at::Tensor& x, const at::Tensor& value, const std::optional<at::Tensor>& beta) const;
+
   ArgmaxConfig config_;
+  MixerOptions options_;  // of the layer that the prior would be part of
+  std::vector<std::string> prior_names_;
   NamedTensors parameters_;
 };
 
