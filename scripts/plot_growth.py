@@ -21,7 +21,7 @@ def main(source: Path, picture: Path) -> None:
     reads = [json.loads(line) for line in source.read_text().splitlines()]
     if not reads:
         raise SystemExit(f"plot_growth: expected reads in {source}, got none; run fem bench growth --json first")
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(12.5, 4.2), sharey=True)
     for axis, kind, title in zip(axes, ("forward", "training"), ("forward", "forward and backward")):
         for read in reads:
             rate = [1000 * t / ms for t, ms in zip(read["lengths"], read[f"{kind}_ms"])]
@@ -34,7 +34,8 @@ def main(source: Path, picture: Path) -> None:
         axis.set_xlabel("tokens T")
         axis.set_title(title, fontsize=11)
         axis.grid(True, which="major", alpha=0.3)
-        axis.legend(fontsize=8, frameon=False, loc="lower left", title="time grows as", title_fontsize=8)
+        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), title="time grows as",
+                    title_fontsize=8)
     axes[0].set_ylabel("tokens per second")
     versions = reads[0]["versions"]
     figure.suptitle("Reads of D 512, H 4, B 1: flat is linear time", fontsize=12)
