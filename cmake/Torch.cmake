@@ -14,3 +14,6 @@ if(NOT Torch_DIR)
 endif()
 find_package(Torch 2.13 REQUIRED)
 get_filename_component(FEM_TORCH_LIB ${Torch_DIR}/../../../lib ABSOLUTE)
+
+# at::parallel_for is a header: without OpenMP it silently runs on one thread. The runtime is torch's own libgomp.so.1.
+find_package(OpenMP REQUIRED)
