@@ -37,10 +37,10 @@ def linear_time_inputs(dtype, tokens, batch=2):
     decay = leaf(batch, tokens, heads, low=-1.0, high=-0.1)
     ssm = (channel(), leaf(heads, width, rank, low=-1.0, high=-0.1), leaf(batch, tokens, rank),
            leaf(batch, tokens, rank), leaf(heads, width))
-    return [("linear_read", (query, key, value, beta)), ("linear_read", (query, key, value, beta, decay)),
-            ("channel_read", (value, beta, channel(low=-1.0), None)),
-            ("channel_read", (value, beta, None, channel(low=-1.0, high=-0.1))),
-            ("ssm_read", (value, beta, *ssm))]
+    return [("linear_scan", (query, key, value, beta)), ("linear_scan", (query, key, value, beta, decay)),
+            ("channel_scan", (value, beta, channel(low=-1.0), None)),
+            ("channel_scan", (value, beta, None, channel(low=-1.0, high=-0.1))),
+            ("ssm_scan", (value, beta, *ssm))]
 
 
 class Operators(unittest.TestCase):

@@ -9,6 +9,7 @@
 #include "fem/ops/decay_scan.h"
 #include "priors/prior.h"
 #include "priors/projection.h"
+#include "util/width.h"
 
 namespace fem {
 namespace {
@@ -31,7 +32,7 @@ at::Tensor layer_norm(const at::Tensor& x, const LinearWeights& weights) {
 
 at::Tensor l2_gate(const at::Tensor& logit) {
   const at::Tensor raw = at::softplus(logit) + 1e-8;
-  return raw * (std::sqrt(static_cast<double>(raw.size(-1))) / raw.norm(2, -1, /*keepdim=*/true));
+  return raw * (std::sqrt(static_cast<double>(width_of(raw))) / raw.norm(2, -1, /*keepdim=*/true));
 }
 
 struct Scan {

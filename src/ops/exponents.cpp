@@ -20,6 +20,7 @@ void check_exponents(const at::Tensor& largest, const char* op) {
 }
 
 at::Tensor clip_value(const at::Tensor& value, const at::Tensor& beta, double cap) {
+  FEM_CHECK(cap > 0 && cap <= 40, "clip_value: expected cap in (0, 40], got ", cap);
   const at::Tensor limit = cap / beta;
   return value.clamp(-limit, limit);
 }

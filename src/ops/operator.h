@@ -18,6 +18,22 @@ inline OptionalTensor if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
+// Says once in the log that definitions run in place of kernels.
+void announce_definition();
+
+// A definition as the kernel of every device that has none of its own.
+template <auto definition>
+struct Announced;
+template <typename Result, typename... Arguments, Result (*definition)(Arguments...)>
+struct Announced<definition> {
+  static Result call(Arguments... arguments) {
+    announce_definition();
+    return definition(arguments...);
+  }
+};
+template <auto definition>
+constexpr auto announced = Announced<definition>::call;
+
 template <typename Signature>
 auto find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();

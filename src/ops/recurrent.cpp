@@ -60,8 +60,13 @@ Direction backward_direction(const RecurrentReadOptions& options, const at::Tens
             ": an initial state needs causal=true, because without it early tokens see later ones");
   Direction direction{true, options};
   if (options.key_mask) direction.options.key_mask = options.key_mask->flip(1);
-  if (options.cu_seqlens) direction.options.cu_seqlens = value.size(1) - options.cu_seqlens->flip(0);
+  if (options.cu_seqlens) direction.options.cu_seqlens = options.cu_seqlens->flip(0).neg().add(value.sym_size(1));
   return direction;
+}
+
+Tensors4 tensors_of(const RecurrentRead& read) {
+  const auto present = [&](const at::Tensor& x) { return x.defined() ? x : at::empty({0}, read.mean.options()); };
+  return {read.mean, present(read.free_energy), read.log_normalizer, present(read.state)};
 }
 
 RecurrentRead merge(const RecurrentRead& a, const RecurrentRead& b, const OptionalTensor& beta) {

@@ -31,6 +31,9 @@ Direction backward_direction(const RecurrentReadOptions& options, const at::Tens
 // The read over the union of two disjoint sets of tokens.
 RecurrentRead merge(const RecurrentRead& a, const RecurrentRead& b, const OptionalTensor& beta);
 
+// A read as a registered operator returns it: what is not there has no elements.
+Tensors4 tensors_of(const RecurrentRead& read);
+
 // scan(direction) -> RecurrentRead, once for a causal read, else from both sides.
 template <typename Scan>
 RecurrentRead read_in_directions(const char* op, const at::Tensor& value, const OptionalTensor& beta,

@@ -6,20 +6,22 @@
 
 #include "fem/ops/channel_read.h"
 #include "priors/query_key.h"
+#include "util/width.h"
 
 namespace fem {
 namespace {
 
 // [B, T, H, K] -> [B, T, H, V]: the keys of a head serve its channels in turn.
 at::Tensor repeated(const at::Tensor& x, int64_t head_value) {
-  return x.size(3) == head_value ? x : x.repeat({1, 1, 1, head_value / x.size(3)});
+  const int64_t width = width_of(x);
+  return width == head_value ? x : x.repeat({1, 1, 1, head_value / width});
 }
 
 // sqrt(K) normalise(softplus(q) + eps)
 at::Tensor positive_direction(const at::Tensor& query, double eps) {
   const at::Tensor raw = at::softplus(query) + eps;
   const at::Tensor norm = raw.norm(2, -1, /*keepdim=*/true).clamp_min(1e-5);
-  return raw * (std::sqrt(static_cast<double>(query.size(-1))) / norm);
+  return raw * (std::sqrt(static_cast<double>(width_of(query))) / norm);
 }
 
 class RnnSoftmaxPrior final : public Prior {

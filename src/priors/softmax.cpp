@@ -65,7 +65,7 @@ Read sdpa_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
                                              visible.logical_or(empty));
   }
   const auto stream = [&](int64_t index, double at_empty) {
-    const at::Tensor part = mixed.narrow(-1, index * value.size(3), value.size(3));
+    const at::Tensor part = mixed.narrow_symint(-1, index * value.sym_size(3), value.sym_size(3));
     return (empty.defined() ? part.masked_fill(empty, at_empty) : part).transpose(1, 2);
   };
   return {stream(0, 0.0), beta ? stream(1, 1.0).log() / *beta : at::Tensor()};

@@ -432,7 +432,7 @@ TEST(ChannelReadMeta, ShapesAreThoseOfTheKernels) {
       const ChannelInputs in = cast(make_inputs(c), dtype);
       const auto meta = [](const OptionalTensor& x) { return x ? OptionalTensor(x->to(at::kMeta)) : x; };
       const auto call = [&](const ChannelInputs& x) {
-        const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_channel_read(
+        const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_channel_scan(
             x.value, x.beta, x.log_weight, x.log_decay, x.key_mask, x.cu_seqlens, x.initial, x.strict);
         return std::vector<at::Tensor>{mean, free_energy, log_normalizer, state, checkpoints};
       };

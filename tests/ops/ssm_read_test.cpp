@@ -22,7 +22,7 @@ using Operator = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::
 RecurrentRead read(const SsmInputs& in) {
   if (!in.strict) return ssm_read(in.value, in.beta, in.ssm, in.options);
   const auto [mean, free_energy, log_normalizer, state, checkpoints] =
-      find_operator<Operator>("fem::ssm_read")
+      find_operator<Operator>("fem::ssm_scan")
           .call(in.value, in.beta, in.ssm.delta, in.ssm.A, in.ssm.B, in.ssm.C, in.ssm.D, in.options.key_mask,
                 in.options.cu_seqlens, in.options.initial, true);
   return {{mean, in.beta ? free_energy : at::Tensor()}, log_normalizer, state};

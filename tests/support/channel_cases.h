@@ -86,7 +86,7 @@ inline ChannelInputs cast(const ChannelInputs& in, at::ScalarType dtype) {
 }
 
 inline RecurrentRead by_operator(const ChannelInputs& in) {
-  const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_channel_read(
+  const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_channel_scan(
       in.value, in.beta, in.log_weight, in.log_decay, in.key_mask, in.cu_seqlens, in.initial, in.strict);
   return {{mean, free_energy}, log_normalizer, state};
 }

@@ -92,7 +92,7 @@ inline LinearInputs cast(const LinearInputs& in, at::ScalarType dtype) {
 }
 
 inline RecurrentRead by_kernel(const LinearInputs& in) {
-  const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_linear_read(
+  const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_linear_scan(
       in.query, in.key, in.value, in.beta, in.log_decay, in.key_mask, in.cu_seqlens, in.initial, in.strict);
   return {{mean, in.beta ? free_energy : at::Tensor()}, log_normalizer, state};
 }

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "ops/channel_read/channel_read.h"
+#include "ops/transforms.h"
 
 namespace fem {
 namespace {
@@ -22,7 +23,7 @@ struct ChannelReadFunction : torch::autograd::Function<ChannelReadFunction> {
                                const OptionalTensor& initial, bool strict) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        call_channel_read(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
+        call_channel_scan(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
     ctx->save_for_backward({value, or_none(beta), or_none(log_weight), or_none(log_decay), or_none(key_mask),
                             or_none(cu_seqlens), or_none(initial), checkpoints});
     ctx->saved_data["strict"] = strict;
@@ -33,7 +34,7 @@ struct ChannelReadFunction : torch::autograd::Function<ChannelReadFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto [value, beta, log_weight, log_decay, initial] = call_channel_read_backward(
+    const auto [value, beta, log_weight, log_decay, initial] = call_channel_scan_backward(
         if_defined(grad[0]), if_defined(grad[1]), if_defined(grad[2]), if_defined(grad[3]), saved[0],
         if_defined(saved[1]), if_defined(saved[2]), if_defined(saved[3]), if_defined(saved[4]), if_defined(saved[5]),
         if_defined(saved[6]), saved[7], ctx->saved_data["strict"].toBool());
@@ -55,6 +56,8 @@ struct ChannelReadFunction : torch::autograd::Function<ChannelReadFunction> {
 Tensors5 read_autograd(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
                        const OptionalTensor& log_decay, const OptionalTensor& key_mask,
                        const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
+  if (under_transform())
+    return channel_scan_by_definition(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
   const variable_list out =
       ChannelReadFunction::apply(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
   return {out[0], out[1], out[2], out[3], out[4]};
@@ -71,15 +74,15 @@ Tensors5 gradient_autograd(const OptionalTensor& grad_mean, const OptionalTensor
     return channel_scan_gradient({grad_mean, grad_free_energy, grad_log_normalizer, grad_state},
                                  {value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict});
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call_channel_read_backward(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta,
+  return call_channel_scan_backward(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta,
                                     log_weight, log_decay, key_mask, cu_seqlens, initial, checkpoints, strict);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fem, Autograd, m) {
-  m.impl("channel_read", read_autograd);
-  m.impl("channel_read_backward", gradient_autograd);
+  m.impl("channel_scan", read_autograd);
+  m.impl("channel_scan_backward", gradient_autograd);
 }
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// fem::channel_read: schema, checks and the choice between kernels and definition.
+// fem::channel_read and the scan under it: schema, checks and the choice between kernels and definition.
 #include "ops/channel_read/channel_read.h"
 
 #include <ATen/ATen.h>
@@ -109,20 +109,27 @@ std::vector<c10::SymInt> checkpoint_shape(const ChannelInputs& in) {
   return {count, 1 + in.streams(), in.value.sym_size(2), in.value.sym_size(3)};
 }
 
-Tensors5 call_channel_read(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
+Tensors5 channel_scan_by_definition(const at::Tensor& value, const OptionalTensor& beta,
+                                    const OptionalTensor& log_weight, const OptionalTensor& log_decay,
+                                    const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+                                    const OptionalTensor& initial, bool strict) {
+  return checked<read_by_definition>(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
+}
+
+Tensors5 call_channel_scan(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
                            const OptionalTensor& log_decay, const OptionalTensor& key_mask,
                            const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
-  static const auto op = find_operator<ChannelReadOp>("fem::channel_read");
+  static const auto op = find_operator<ChannelScanOp>("fem::channel_scan");
   return op.call(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
 }
 
-Tensors5 call_channel_read_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+Tensors5 call_channel_scan_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
                                     const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
                                     const at::Tensor& value, const OptionalTensor& beta,
                                     const OptionalTensor& log_weight, const OptionalTensor& log_decay,
                                     const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
                                     const OptionalTensor& initial, const at::Tensor& checkpoints, bool strict) {
-  static const auto op = find_operator<ChannelReadBackwardOp>("fem::channel_read_backward");
+  static const auto op = find_operator<ChannelScanBackwardOp>("fem::channel_scan_backward");
   return op.call(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta, log_weight, log_decay,
                  key_mask, cu_seqlens, initial, checkpoints, strict);
 }
@@ -131,7 +138,7 @@ RecurrentRead channel_read(const at::Tensor& value, const OptionalTensor& beta, 
                            const OptionalTensor& log_decay, const RecurrentReadOptions& options) {
   return read_in_directions(kOp, value, beta, options, [&](const Direction& d) {
     const auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        call_channel_read(d.turn(value), beta, d.turn(log_weight), d.turn(log_decay), d.options.key_mask,
+        call_channel_scan(d.turn(value), beta, d.turn(log_weight), d.turn(log_decay), d.options.key_mask,
                           d.options.cu_seqlens, d.options.initial, d.strict());
     return RecurrentRead{{mean, beta ? free_energy : at::Tensor()}, log_normalizer, state};
   });
@@ -139,26 +146,35 @@ RecurrentRead channel_read(const at::Tensor& value, const OptionalTensor& beta, 
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
-      "channel_read(Tensor value, Tensor? beta=None, Tensor? log_weight=None, Tensor? log_decay=None, "
+      "channel_read(Tensor value, Tensor? beta, Tensor? log_weight=None, Tensor? log_decay=None, "
+      "bool causal=True, Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None) "
+      "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state)",
+      [](const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
+         const OptionalTensor& log_decay, bool causal, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+         const OptionalTensor& initial) {
+        return tensors_of(channel_read(value, beta, log_weight, log_decay, {causal, key_mask, cu_seqlens, initial}));
+      });
+  m.def(
+      "channel_scan(Tensor value, Tensor? beta=None, Tensor? log_weight=None, Tensor? log_decay=None, "
       "Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None, bool strict=False) "
       "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state, Tensor checkpoints)");
   m.def(
-      "channel_read_backward(Tensor? grad_mean, Tensor? grad_free_energy, Tensor? grad_log_normalizer, "
+      "channel_scan_backward(Tensor? grad_mean, Tensor? grad_free_energy, Tensor? grad_log_normalizer, "
       "Tensor? grad_state, Tensor value, Tensor? beta, Tensor? log_weight, Tensor? log_decay, Tensor? key_mask, "
       "Tensor? cu_seqlens, Tensor? initial, Tensor checkpoints, bool strict) "
       "-> (Tensor value, Tensor beta, Tensor log_weight, Tensor log_decay, Tensor initial)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {
-  m.impl("channel_read", checked<read_on_cpu>);
-  m.impl("channel_read_backward", gathered<gradient_on_cpu>);
+  m.impl("channel_scan", checked<read_on_cpu>);
+  m.impl("channel_scan_backward", gathered<gradient_on_cpu>);
 }
 TORCH_LIBRARY_IMPL(fem, Meta, m) {
-  m.impl("channel_read", checked<read_shapes>);
-  m.impl("channel_read_backward", gathered<gradient_shapes>);
+  m.impl("channel_scan", checked<read_shapes>);
+  m.impl("channel_scan_backward", gathered<gradient_shapes>);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("channel_read", checked<read_by_definition>);
-  m.impl("channel_read_backward", gathered<gradient_by_definition>);
+  m.impl("channel_scan", announced<channel_scan_by_definition>);
+  m.impl("channel_scan_backward", announced<gathered<gradient_by_definition>>);
 }
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// The registered operator fem::channel_read and its gradient, as C++ signatures.
+// The registered operator fem::channel_scan and its gradient, as C++ signatures.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@
 namespace fem {
 
 // (mean, free_energy, log_normalizer, state, checkpoints) of the causal scan; free_energy has no elements without beta.
-using ChannelReadOp = Tensors5(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
+using ChannelScanOp = Tensors5(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
                                const OptionalTensor& log_decay, const OptionalTensor& key_mask,
                                const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict);
 
 // Gradients of (value, beta, log_weight, log_decay, initial), without elements for those that are not given.
-using ChannelReadBackwardOp = Tensors5(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+using ChannelScanBackwardOp = Tensors5(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
                                        const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
                                        const at::Tensor& value, const OptionalTensor& beta,
                                        const OptionalTensor& log_weight, const OptionalTensor& log_decay,
@@ -33,8 +33,8 @@ struct ChannelGradients {
   OptionalTensor mean, free_energy, log_normalizer, state;
 };
 
-ChannelReadOp call_channel_read;                   // through the dispatcher
-ChannelReadBackwardOp call_channel_read_backward;  // through the dispatcher
+ChannelScanOp call_channel_scan;                   // through the dispatcher
+ChannelScanBackwardOp call_channel_scan_backward;  // through the dispatcher
 
 // Kernels, float32 and bfloat16 (cpu/launch.cpp).
 Tensors5 channel_read_cpu(const ChannelInputs& in);
@@ -43,6 +43,7 @@ Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelI
 
 // Token by token in plain ATen, and its gradient by autograd: any device and dtype, differentiable again.
 RecurrentRead channel_scan_definition(const ChannelInputs& in);
+ChannelScanOp channel_scan_by_definition;
 Tensors5 channel_scan_gradient(const ChannelGradients& grads, const ChannelInputs& in);
 
 // Of what the backward kernels start from: the state before every kChunk tokens of a sequence.

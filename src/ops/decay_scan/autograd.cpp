@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "ops/decay_scan/decay_scan.h"
+#include "ops/transforms.h"
 
 namespace fem {
 namespace {
@@ -30,6 +31,7 @@ struct DecayScanFunction : torch::autograd::Function<DecayScanFunction> {
 };
 
 at::Tensor scan_autograd(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
+  if (under_transform()) return decay_scan_by_definition(u, log_decay, initial);
   return DecayScanFunction::apply(u, log_decay, initial);
 }
 

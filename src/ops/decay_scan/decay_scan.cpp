@@ -25,11 +25,6 @@ void check(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTenso
             u.device(), ", got ", initial->scalar_type(), " ", shape_of(*initial), " on ", initial->device());
 }
 
-at::Tensor scan_by_definition(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  check(u, log_decay, initial);
-  return decay_scan_definition(u, log_decay, initial);
-}
-
 at::Tensor scan_on_cpu(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
   check(u, log_decay, initial);
   return u.scalar_type() == at::kDouble ? decay_scan_definition(u, log_decay, initial)
@@ -60,6 +55,11 @@ Tensors3 gradient_shapes(const at::Tensor&, const at::Tensor& log_decay, const O
 
 }  // namespace
 
+at::Tensor decay_scan_by_definition(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
+  check(u, log_decay, initial);
+  return decay_scan_definition(u, log_decay, initial);
+}
+
 at::Tensor call_decay_scan(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
   static const auto op = find_operator<DecayScanOp>("fem::decay_scan");
   return op.call(u, log_decay, initial);
@@ -88,8 +88,8 @@ TORCH_LIBRARY_IMPL(fem, Meta, m) {
   m.impl("decay_scan_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("decay_scan", scan_by_definition);
-  m.impl("decay_scan_backward", gradient_by_definition);
+  m.impl("decay_scan", announced<decay_scan_by_definition>);
+  m.impl("decay_scan_backward", announced<gradient_by_definition>);
 }
 
 }  // namespace fem

@@ -16,6 +16,7 @@ DecayScanOp call_decay_scan;                   // through the dispatcher
 DecayScanBackwardOp call_decay_scan_backward;  // through the dispatcher
 DecayScanOp decay_scan_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
 DecayScanBackwardOp decay_scan_backward_cpu;
+DecayScanOp decay_scan_by_definition;  // plain ATen, differentiable
 
 // The gradient in terms of the scan itself, run from the end: for any device and dtype, and for second derivatives.
 Tensors3 decay_scan_gradient(DecayScanOp& scan, const at::Tensor& grad, const at::Tensor& log_decay,

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "ops/gated_read/gated_read.h"
+#include "ops/transforms.h"
 
 namespace fem {
 namespace {
@@ -36,6 +37,7 @@ struct GatedReadFunction : torch::autograd::Function<GatedReadFunction> {
 
 at::Tensor read_autograd(const at::Tensor& mean, const OptionalTensor& free_energy,
                          const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
+  if (under_transform()) return gated_read_by_definition(mean, free_energy, temperature_logit, gate_logit, eps);
   return GatedReadFunction::apply(mean, free_energy, temperature_logit, gate_logit, eps);
 }
 

@@ -28,18 +28,10 @@ void check(const at::Tensor& mean, const OptionalTensor& free_energy, const Opti
   alike("gate_logit", gate_logit);
 }
 
-at::Tensor read_by_definition(const at::Tensor& mean, const OptionalTensor& free_energy,
-                              const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
-  check(mean, free_energy, temperature_logit, gate_logit);
-  const Read read{mean, free_energy.value_or(at::Tensor())};
-  if (!temperature_logit && !gate_logit) return mean.clone();
-  return gated_read_definition(read, temperature_logit, gate_logit, eps).contiguous();
-}
-
 at::Tensor read_on_cpu(const at::Tensor& mean, const OptionalTensor& free_energy,
                        const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
   check(mean, free_energy, temperature_logit, gate_logit);
-  const auto read = mean.scalar_type() == at::kDouble ? read_by_definition : gated_read_cpu;
+  const auto read = mean.scalar_type() == at::kDouble ? gated_read_by_definition : gated_read_cpu;
   return read(mean, free_energy, temperature_logit, gate_logit, eps);
 }
 
@@ -64,6 +56,15 @@ Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& mean, const Option
 }
 
 }  // namespace
+
+at::Tensor gated_read_by_definition(const at::Tensor& mean, const OptionalTensor& free_energy,
+                                    const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit,
+                                    double eps) {
+  check(mean, free_energy, temperature_logit, gate_logit);
+  const Read read{mean, free_energy.value_or(at::Tensor())};
+  if (!temperature_logit && !gate_logit) return mean.clone();
+  return gated_read_definition(read, temperature_logit, gate_logit, eps).contiguous();
+}
 
 at::Tensor call_gated_read(const at::Tensor& mean, const OptionalTensor& free_energy,
                            const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
@@ -102,8 +103,8 @@ TORCH_LIBRARY_IMPL(fem, Meta, m) {
   m.impl("gated_read_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("gated_read", read_by_definition);
-  m.impl("gated_read_backward", gated_read_gradient);
+  m.impl("gated_read", announced<gated_read_by_definition>);
+  m.impl("gated_read_backward", announced<gated_read_gradient>);
 }
 
 }  // namespace fem

@@ -18,6 +18,7 @@ GatedReadOp call_gated_read;                   // through the dispatcher
 GatedReadBackwardOp call_gated_read_backward;  // through the dispatcher
 GatedReadOp gated_read_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
 GatedReadBackwardOp gated_read_backward_cpu;
+GatedReadOp gated_read_by_definition;     // plain ATen, differentiable
 GatedReadBackwardOp gated_read_gradient;  // written out in ATen: any device and dtype, differentiable again
 
 constexpr double kNormFloor = 1e-5;

@@ -31,10 +31,10 @@ at::Tensor gated_read_definition(const Read& read, const OptionalTensor& tempera
 
 Tensors4 gated_read_gradient(const at::Tensor& grad, const at::Tensor& mean, const OptionalTensor& free_energy,
                              const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
-  const at::Tensor none = at::empty({0}, mean.options());
+  const auto none = [&] { return at::empty({0}, mean.options()); };
   const at::Tensor lambda = temperature_logit ? temperature_logit->sigmoid() : at::Tensor();
   const at::Tensor mixed = temperature_logit ? (1 - lambda) * mean + lambda * *free_energy : mean;
-  at::Tensor dmixed = grad, dgate = none;
+  at::Tensor dmixed = grad, dgate;
   if (gate_logit) {
     const OuterGate g = outer_gate(*gate_logit, eps);
     dmixed = grad * g.gate;
@@ -43,7 +43,8 @@ Tensors4 gated_read_gradient(const at::Tensor& grad, const at::Tensor& mean, con
     const at::Tensor draw = (dg - at::where(g.norm > kNormFloor, along, 0.0) * g.raw) / g.norm;
     dgate = draw * gate_logit->sigmoid();
   }
-  if (!temperature_logit) return {dmixed.clone(), none, none, dgate};
+  if (!gate_logit) dgate = none();
+  if (!temperature_logit) return {dmixed.clone(), none(), none(), dgate};
   const at::Tensor dlambda = dmixed * (*free_energy - mean);
   return {dmixed * (1 - lambda), dmixed * lambda, dlambda * lambda * (1 - lambda), dgate};
 }

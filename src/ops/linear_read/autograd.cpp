@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "ops/linear_read/linear_read.h"
+#include "ops/transforms.h"
 
 namespace fem {
 namespace {
@@ -21,7 +22,7 @@ struct LinearReadFunction : torch::autograd::Function<LinearReadFunction> {
                                const OptionalTensor& initial, bool strict) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        call_linear_read(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
+        call_linear_scan(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
     const at::Tensor none;
     ctx->save_for_backward({query, key, value, beta.value_or(none), log_decay.value_or(none), key_mask.value_or(none),
                             cu_seqlens.value_or(none), initial.value_or(none), mean, free_energy, log_normalizer,
@@ -34,7 +35,7 @@ struct LinearReadFunction : torch::autograd::Function<LinearReadFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto [dquery, dkey, dvalue, dbeta, dlog_decay, dinitial] = call_linear_read_backward(
+    const auto [dquery, dkey, dvalue, dbeta, dlog_decay, dinitial] = call_linear_scan_backward(
         if_defined(grad[0]), if_defined(grad[1]), if_defined(grad[2]), if_defined(grad[3]), saved[0], saved[1],
         saved[2], if_defined(saved[3]), if_defined(saved[4]), if_defined(saved[5]), if_defined(saved[6]),
         if_defined(saved[7]), ctx->saved_data["strict"].toBool(), saved[8], saved[9], saved[10], saved[11]);
@@ -57,6 +58,8 @@ struct LinearReadFunction : torch::autograd::Function<LinearReadFunction> {
 Tensors5 read_autograd(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                        const OptionalTensor& beta, const OptionalTensor& log_decay, const OptionalTensor& key_mask,
                        const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
+  if (under_transform())
+    return linear_scan_by_definition(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
   const variable_list out =
       LinearReadFunction::apply(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
   return {out[0], out[1], out[2], out[3], out[4]};
@@ -75,7 +78,7 @@ Tensors6 gradient_autograd(const OptionalTensor& grad_mean, const OptionalTensor
                                            value, beta, log_decay, key_mask, cu_seqlens, initial, strict, mean,
                                            free_energy, log_normalizer, checkpoints);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call_linear_read_backward(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, query, key, value,
+  return call_linear_scan_backward(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, query, key, value,
                                    beta, log_decay, key_mask, cu_seqlens, initial, strict, mean, free_energy,
                                    log_normalizer, checkpoints);
 }
@@ -83,8 +86,8 @@ Tensors6 gradient_autograd(const OptionalTensor& grad_mean, const OptionalTensor
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fem, Autograd, m) {
-  m.impl("linear_read", read_autograd);
-  m.impl("linear_read_backward", gradient_autograd);
+  m.impl("linear_scan", read_autograd);
+  m.impl("linear_scan_backward", gradient_autograd);
 }
 
 }  // namespace fem

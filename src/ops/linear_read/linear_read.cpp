@@ -1,4 +1,4 @@
-// fem::linear_read: schema, checks and the choice between kernels and definition.
+// fem::linear_read and the scan under it: schema, checks and the choice between kernels and definition.
 #include "ops/linear_read/linear_read.h"
 
 #include <ATen/ATen.h>
@@ -34,23 +34,11 @@ void check(const at::Tensor& query, const at::Tensor& key, const at::Tensor& val
             shape_of(*initial), " on ", initial->device());
 }
 
-Tensors5 read_by_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            const OptionalTensor& beta, const OptionalTensor& log_decay, const OptionalTensor& key_mask,
-                            const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
-  check(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial);
-  const RecurrentRead read =
-      linear_scan_definition(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
-  const bool aliased = initial && read.state.is_alias_of(*initial);  // no tokens: an output must not be an input
-  return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, value.options()),
-          read.log_normalizer.contiguous(), aliased ? read.state.clone() : read.state.contiguous(),
-          empty_linear_checkpoints(query, value, beta)};
-}
-
 Tensors5 read_on_cpu(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const OptionalTensor& beta, const OptionalTensor& log_decay, const OptionalTensor& key_mask,
                      const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
   check(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial);
-  const auto read = value.scalar_type() == at::kDouble ? read_by_definition : linear_read_cpu;
+  const auto read = value.scalar_type() == at::kDouble ? linear_scan_by_definition : linear_read_cpu;
   return read(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
 }
 
@@ -92,6 +80,19 @@ Tensors6 gradient_shapes(const OptionalTensor&, const OptionalTensor&, const Opt
 
 }  // namespace
 
+Tensors5 linear_scan_by_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                   const OptionalTensor& beta, const OptionalTensor& log_decay,
+                                   const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+                                   const OptionalTensor& initial, bool strict) {
+  check(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial);
+  const RecurrentRead read =
+      linear_scan_definition(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
+  return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, value.options()),
+          read.log_normalizer.contiguous(),
+          value.size(1) ? read.state.contiguous() : read.state.clone(),  // an output is never an input
+          empty_linear_checkpoints(query, value, beta)};
+}
+
 at::Tensor empty_linear_checkpoints(const at::Tensor& query, const at::Tensor& value, const OptionalTensor& beta) {
   if (value.scalar_type() == at::kDouble) return at::empty({0}, value.options());
   const auto tokens = value.sym_size(1);
@@ -101,14 +102,14 @@ at::Tensor empty_linear_checkpoints(const at::Tensor& query, const at::Tensor& v
       value.options().dtype(at::kFloat));
 }
 
-Tensors5 call_linear_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+Tensors5 call_linear_scan(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const OptionalTensor& beta, const OptionalTensor& log_decay, const OptionalTensor& key_mask,
                           const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
-  static const auto op = find_operator<LinearReadOp>("fem::linear_read");
+  static const auto op = find_operator<LinearScanOp>("fem::linear_scan");
   return op.call(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
 }
 
-Tensors6 call_linear_read_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+Tensors6 call_linear_scan_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
                                    const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
                                    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                    const OptionalTensor& beta, const OptionalTensor& log_decay,
@@ -116,7 +117,7 @@ Tensors6 call_linear_read_backward(const OptionalTensor& grad_mean, const Option
                                    const OptionalTensor& initial, bool strict, const at::Tensor& mean,
                                    const at::Tensor& free_energy, const at::Tensor& log_normalizer,
                                    const at::Tensor& checkpoints) {
-  static const auto op = find_operator<LinearReadBackwardOp>("fem::linear_read_backward");
+  static const auto op = find_operator<LinearScanBackwardOp>("fem::linear_scan_backward");
   return op.call(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, query, key, value, beta, log_decay,
                  key_mask, cu_seqlens, initial, strict, mean, free_energy, log_normalizer, checkpoints);
 }
@@ -126,7 +127,7 @@ RecurrentRead linear_read(const at::Tensor& query, const at::Tensor& key, const 
                           const RecurrentReadOptions& options) {
   return read_in_directions("linear_read", value, beta, options, [&](const Direction& to) -> RecurrentRead {
     auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        call_linear_read(to.turn(query), to.turn(key), to.turn(value), beta, to.turn(log_decay), to.options.key_mask,
+        call_linear_scan(to.turn(query), to.turn(key), to.turn(value), beta, to.turn(log_decay), to.options.key_mask,
                          to.options.cu_seqlens, to.options.initial, to.strict());
     return {
         {std::move(mean), beta ? std::move(free_energy) : at::Tensor()}, std::move(log_normalizer), std::move(state)};
@@ -136,25 +137,34 @@ RecurrentRead linear_read(const at::Tensor& query, const at::Tensor& key, const 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
       "linear_read(Tensor query, Tensor key, Tensor value, Tensor? beta, Tensor? log_decay=None, "
+      "bool causal=True, Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None) "
+      "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state)",
+      [](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
+         const OptionalTensor& log_decay, bool causal, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+         const OptionalTensor& initial) {
+        return tensors_of(linear_read(query, key, value, beta, log_decay, {causal, key_mask, cu_seqlens, initial}));
+      });
+  m.def(
+      "linear_scan(Tensor query, Tensor key, Tensor value, Tensor? beta, Tensor? log_decay=None, "
       "Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None, bool strict=False) "
       "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state, Tensor checkpoints)");
   m.def(
-      "linear_read_backward(Tensor? grad_mean, Tensor? grad_free_energy, Tensor? grad_log_normalizer, "
+      "linear_scan_backward(Tensor? grad_mean, Tensor? grad_free_energy, Tensor? grad_log_normalizer, "
       "Tensor? grad_state, Tensor query, Tensor key, Tensor value, Tensor? beta, Tensor? log_decay, Tensor? key_mask, "
       "Tensor? cu_seqlens, Tensor? initial, bool strict, Tensor mean, Tensor free_energy, Tensor log_normalizer, "
       "Tensor checkpoints) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {
-  m.impl("linear_read", read_on_cpu);
-  m.impl("linear_read_backward", gradient_on_cpu);
+  m.impl("linear_scan", read_on_cpu);
+  m.impl("linear_scan_backward", gradient_on_cpu);
 }
 TORCH_LIBRARY_IMPL(fem, Meta, m) {
-  m.impl("linear_read", read_shapes);
-  m.impl("linear_read_backward", gradient_shapes);
+  m.impl("linear_scan", read_shapes);
+  m.impl("linear_scan_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("linear_read", read_by_definition);
-  m.impl("linear_read_backward", linear_read_definition_backward);
+  m.impl("linear_scan", announced<linear_scan_by_definition>);
+  m.impl("linear_scan_backward", announced<linear_read_definition_backward>);
 }
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// The registered operator fem::linear_read and its gradient, as C++ signatures.
+// The registered operator fem::linear_scan and its gradient, as C++ signatures.
 #pragma once
 
 #include "fem/ops/linear_read.h"
@@ -10,13 +10,13 @@ using Tensors6 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::
 
 // (mean, free_energy, log_normalizer, state, checkpoints); free_energy has no elements without beta.
 // strict: token t reads i < t instead of i <= t.
-using LinearReadOp = Tensors5(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+using LinearScanOp = Tensors5(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                               const OptionalTensor& beta, const OptionalTensor& log_decay,
                               const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
                               const OptionalTensor& initial, bool strict);
 
 // Gradients of (query, key, value, beta, log_decay, initial); those of absent inputs have no elements.
-using LinearReadBackwardOp = Tensors6(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+using LinearScanBackwardOp = Tensors6(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
                                       const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
                                       const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                       const OptionalTensor& beta, const OptionalTensor& log_decay,
@@ -25,17 +25,18 @@ using LinearReadBackwardOp = Tensors6(const OptionalTensor& grad_mean, const Opt
                                       const at::Tensor& free_energy, const at::Tensor& log_normalizer,
                                       const at::Tensor& checkpoints);
 
-LinearReadOp call_linear_read;                   // through the dispatcher
-LinearReadBackwardOp call_linear_read_backward;  // through the dispatcher
-LinearReadOp linear_read_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
-LinearReadBackwardOp linear_read_backward_cpu;
+LinearScanOp call_linear_scan;                   // through the dispatcher
+LinearScanBackwardOp call_linear_scan_backward;  // through the dispatcher
+LinearScanOp linear_read_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
+LinearScanBackwardOp linear_read_backward_cpu;
+LinearScanOp linear_scan_by_definition;  // plain ATen, differentiable
 
 // The definition of one scan and its gradient in plain ATen (reference.cpp).
 RecurrentRead linear_scan_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                      const OptionalTensor& beta, const OptionalTensor& log_decay,
                                      const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
                                      const OptionalTensor& initial, bool strict);
-LinearReadBackwardOp linear_read_definition_backward;
+LinearScanBackwardOp linear_read_definition_backward;
 
 // Columns of the state: v, exp(beta v) and 1.
 inline c10::SymInt linear_state_width(const at::Tensor& value, const OptionalTensor& beta) {

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "ops/modulate/modulate.h"
+#include "ops/transforms.h"
 
 namespace fem {
 namespace {
@@ -39,6 +40,7 @@ struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
 at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
                              const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
                              const OptionalTensor& limit) {
+  if (under_transform()) return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit);
   return ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit);
 }
 

@@ -131,8 +131,8 @@ TORCH_LIBRARY_IMPL(fem, Meta, m) {
   m.impl("modulate_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("modulate", modulate_checked);
-  m.impl("modulate_backward", modulate_gradient);
+  m.impl("modulate", announced<modulate_checked>);
+  m.impl("modulate_backward", announced<modulate_gradient>);
 }
 
 }  // namespace fem

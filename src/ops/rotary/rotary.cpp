@@ -4,6 +4,7 @@
 
 #include "fem/ops/modulate.h"
 #include "util/check.h"
+#include "util/width.h"
 
 namespace fem {
 
@@ -24,12 +25,12 @@ RotaryTable rotary_table(const at::Tensor& positions, int64_t width, const at::T
   const auto spread = [&](const at::Tensor& x) {
     return dialect == Dialect::kPaper ? at::stack({x, x}, -1).flatten(-2) : at::cat({x, x}, -1);
   };
-  const at::Tensor sign = at::tensor({-1.0, 1.0}, angle.options()).repeat({half});
+  const at::Tensor sign = at::arange(2, angle.options()).mul(2).sub(1).repeat({half});  // -1, 1, -1, 1, ...
   return {spread(angle.cos()).to(like.scalar_type()), (spread(angle.sin()) * sign).to(like.scalar_type())};
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta, Dialect dialect) {
-  return modulate(x, {}, {rotary_table(positions, x.size(-1), x, theta, dialect), {}, {}});
+  return modulate(x, {}, {rotary_table(positions, width_of(x), x, theta, dialect), {}, {}});
 }
 
 }  // namespace fem

@@ -5,6 +5,7 @@
 
 #include "ops/softmax_read/reference.h"
 #include "ops/softmax_read/softmax_read.h"
+#include "ops/transforms.h"
 
 namespace fem {
 namespace {
@@ -46,6 +47,8 @@ Tensors3 read_autograd(const at::Tensor& query, const at::Tensor& key, const at:
                        const OptionalTensor& beta, std::optional<double> scale, bool causal,
                        std::optional<int64_t> window, const OptionalTensor& key_mask,
                        const OptionalTensor& cu_seqlens) {
+  if (under_transform())
+    return softmax_read_by_definition(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
   const variable_list out =
       SoftmaxReadFunction::apply(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
   return {out[0], out[1], out[2]};

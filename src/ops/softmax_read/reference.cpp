@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "ops/softmax_read/visibility.h"
+#include "util/width.h"
 
 namespace fem {
 namespace {
@@ -23,11 +24,11 @@ struct Prior {
 };
 
 Prior softmax_prior(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options) {
-  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(width_of(query))));
   const at::Tensor hidden = visibility(query, key, options).logical_not();
   const at::Tensor scores =
       at::matmul(heads_first(query) * scale, heads_first(key).transpose(2, 3)).masked_fill(hidden, -INFINITY);
-  if (key.size(1) == 0) {
+  if (key.sym_size(1).sym_eq(0).guard_bool(__FILE__, __LINE__)) {
     const at::Tensor none = at::full({query.size(0), query.size(2), query.size(1)}, -INFINITY, query.options());
     return {scores, none, at::ones_like(none, at::kBool).unsqueeze(-1)};
   }
@@ -59,7 +60,7 @@ SoftmaxReadGradients softmax_read_definition_backward(const at::Tensor& grad_mea
                                                       const at::Tensor& query, const at::Tensor& key,
                                                       const at::Tensor& value, const std::optional<at::Tensor>& beta,
                                                       const SoftmaxReadOptions& options) {
-  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(width_of(query))));
   const at::Tensor real_key = real_tokens(key, options);
   const Prior prior = softmax_prior(query, real_key, options);
   const at::Tensor& p = prior.weights;

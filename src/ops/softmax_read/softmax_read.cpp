@@ -5,6 +5,7 @@
 #include <ATen/OpMathType.h>
 #include <torch/library.h>
 
+#include "ops/sequences.h"
 #include "ops/softmax_read/reference.h"
 #include "util/check.h"
 
@@ -63,17 +64,6 @@ SoftmaxReadOptions options_of(std::optional<double> scale, bool causal, std::opt
   return {scale, causal, window, key_mask, cu_seqlens};
 }
 
-Tensors3 read_by_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                            std::optional<int64_t> window, const OptionalTensor& key_mask,
-                            const OptionalTensor& cu_seqlens) {
-  check(query, key, value, beta, window, key_mask, cu_seqlens);
-  const SoftmaxRead read =
-      softmax_read_definition(query, key, value, beta, options_of(scale, causal, window, key_mask, cu_seqlens));
-  return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, query.options()),
-          read.log_normalizer.to(at::toOpMathType(query.scalar_type())).contiguous()};
-}
-
 Tensors4 gradient_by_definition(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
                                 const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                 const OptionalTensor& beta, const at::Tensor&, const at::Tensor&, const at::Tensor&,
@@ -89,7 +79,7 @@ Tensors3 read_on_cpu(const at::Tensor& query, const at::Tensor& key, const at::T
                      const OptionalTensor& beta, std::optional<double> scale, bool causal,
                      std::optional<int64_t> window, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
   check(query, key, value, beta, window, key_mask, cu_seqlens);
-  const auto read = query.scalar_type() == at::kDouble ? read_by_definition : softmax_read_cpu;
+  const auto read = query.scalar_type() == at::kDouble ? softmax_read_by_definition : softmax_read_cpu;
   return read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
 }
 
@@ -124,6 +114,18 @@ Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor&, const at::Tensor&
 
 }  // namespace
 
+Tensors3 softmax_read_by_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                    const OptionalTensor& beta, std::optional<double> scale, bool causal,
+                                    std::optional<int64_t> window, const OptionalTensor& key_mask,
+                                    const OptionalTensor& cu_seqlens) {
+  check(query, key, value, beta, window, key_mask, cu_seqlens);
+  if (cu_seqlens) borders_of(*cu_seqlens, key.size(1), "softmax_read");  // checks
+  const SoftmaxRead read =
+      softmax_read_definition(query, key, value, beta, options_of(scale, causal, window, key_mask, cu_seqlens));
+  return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, query.options()),
+          read.log_normalizer.to(at::toOpMathType(query.scalar_type())).contiguous()};
+}
+
 Tensors3 call_softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                            const OptionalTensor& beta, std::optional<double> scale, bool causal,
                            std::optional<int64_t> window, const OptionalTensor& key_mask,
@@ -152,6 +154,14 @@ SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const a
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
+      "free_energy_attention(Tensor query, Tensor key, Tensor value, Tensor beta, float? scale=None, "
+      "bool causal=True, int? window=None, Tensor? key_mask=None, Tensor? cu_seqlens=None) -> Tensor",
+      [](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& beta,
+         std::optional<double> scale, bool causal, std::optional<int64_t> window, const OptionalTensor& key_mask,
+         const OptionalTensor& cu_seqlens) {
+        return softmax_read(query, key, value, beta, {scale, causal, window, key_mask, cu_seqlens}).free_energy;
+      });
+  m.def(
       "softmax_read(Tensor query, Tensor key, Tensor value, Tensor? beta, float? scale=None, bool causal=True, "
       "int? window=None, Tensor? key_mask=None, Tensor? cu_seqlens=None) "
       "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer)");
@@ -169,8 +179,8 @@ TORCH_LIBRARY_IMPL(fem, Meta, m) {
   m.impl("softmax_read_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("softmax_read", read_by_definition);
-  m.impl("softmax_read_backward", gradient_by_definition);
+  m.impl("softmax_read", announced<softmax_read_by_definition>);
+  m.impl("softmax_read_backward", announced<gradient_by_definition>);
 }
 
 }  // namespace fem

@@ -24,5 +24,6 @@ SoftmaxReadOp call_softmax_read;                   // through the dispatcher
 SoftmaxReadBackwardOp call_softmax_read_backward;  // through the dispatcher
 SoftmaxReadOp softmax_read_cpu;                    // fused kernels, float32 and bfloat16 (cpu/launch.cpp)
 SoftmaxReadBackwardOp softmax_read_backward_cpu;
+SoftmaxReadOp softmax_read_by_definition;  // plain ATen, differentiable
 
 }  // namespace fem

@@ -53,15 +53,21 @@ Intervals transposed(const Intervals& keys_of_query, int64_t keys) {
 }
 
 at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options) {
-  const int64_t queries = query.size(1);
-  const Intervals visible = visible_intervals(queries, key.size(1), options.causal, options.window, options.cu_seqlens);
-  const auto border = [&](const std::vector<int32_t>& values) {
-    return at::tensor(values, at::kInt).to(query.device()).view({1, 1, queries, 1});
-  };
-  const at::Tensor index = at::arange(key.size(1), query.options().dtype(at::kInt));
-  const at::Tensor inside = (index >= border(visible.begin)).logical_and(index < border(visible.end));
-  if (!options.key_mask) return inside;
-  return inside.logical_and(options.key_mask->view({key.size(0), 1, 1, key.size(1)}));
+  const c10::SymInt queries = query.sym_size(1), keys = key.sym_size(1);
+  const at::TensorOptions integers = query.options().dtype(at::kLong);
+  const at::Tensor index = at::arange(keys, integers);
+  const c10::SymInt first = options.causal ? keys - queries : c10::SymInt(0);
+  const at::Tensor position = at::arange(queries, integers).add(first).unsqueeze(-1);
+  at::Tensor visible = at::ones_symint({1, 1, queries, keys}, query.options().dtype(at::kBool));
+  if (options.causal) visible = visible.logical_and(index <= position);
+  if (options.window) visible = visible.logical_and(index > position - *options.window);
+  if (options.window && !options.causal) visible = visible.logical_and(index < position + *options.window);
+  if (options.cu_seqlens) {  // queries and keys are the same tokens
+    const at::Tensor sequence = at::bucketize(index, *options.cu_seqlens, /*out_int32=*/false, /*right=*/true);
+    visible = visible.logical_and(sequence == sequence.unsqueeze(-1));
+  }
+  if (options.key_mask) visible = visible.logical_and(options.key_mask->unsqueeze(1).unsqueeze(1));
+  return visible;
 }
 
 }  // namespace fem

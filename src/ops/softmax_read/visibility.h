@@ -1,4 +1,4 @@
-// Which keys a query may see, in the one form that definition and kernels share.
+// Which keys a query may see: as intervals for the kernels, as a mask for the definition.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ Intervals visible_intervals(int64_t queries, int64_t keys, bool causal, std::opt
 // For every key the queries between the first and the last that see it.
 Intervals transposed(const Intervals& keys_of_query, int64_t keys);
 
-// The same as a boolean tensor [B or 1, 1, Tq, Tk] on the device of query.
+// With the key mask, as a boolean tensor [B or 1, 1, Tq, Tk] on the device of query: plain ATen, which graphs can hold.
 at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options);
 
 }  // namespace fem

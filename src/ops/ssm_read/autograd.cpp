@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "ops/ssm_read/ssm_read.h"
+#include "ops/transforms.h"
 
 namespace fem {
 namespace {
@@ -20,7 +21,7 @@ struct SsmReadFunction : torch::autograd::Function<SsmReadFunction> {
                                const OptionalTensor& initial, bool strict) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        call_ssm_read(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
+        call_ssm_scan(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
     const auto or_undefined = [](const OptionalTensor& x) { return x.value_or(at::Tensor()); };
     ctx->save_for_backward({value, or_undefined(beta), delta, A, B, C, D, or_undefined(key_mask),
                             or_undefined(cu_seqlens), or_undefined(initial), checkpoints});
@@ -33,7 +34,7 @@ struct SsmReadFunction : torch::autograd::Function<SsmReadFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const variable_list s = ctx->get_saved_variables();
     const auto [dvalue, dbeta, ddelta, dA, dB, dC, dD, dinitial] =
-        call_ssm_read_backward(if_defined(grad[0]), if_defined(grad[1]), if_defined(grad[2]), if_defined(grad[3]), s[0],
+        call_ssm_scan_backward(if_defined(grad[0]), if_defined(grad[1]), if_defined(grad[2]), if_defined(grad[3]), s[0],
                                if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], if_defined(s[7]), if_defined(s[8]),
                                if_defined(s[9]), ctx->saved_data["strict"].toBool(), s[10]);
     const at::Tensor none;
@@ -46,6 +47,8 @@ SsmReadOutputs read_autograd(const at::Tensor& value, const OptionalTensor& beta
                              const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                              const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
                              const OptionalTensor& initial, bool strict) {
+  if (under_transform())
+    return ssm_scan_by_definition(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
   const variable_list out =
       SsmReadFunction::apply(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
   return {out[0], out[1], out[2], out[3], out[4]};
@@ -62,15 +65,15 @@ SsmReadGradients gradient_autograd(const OptionalTensor& grad_mean, const Option
     return ssm_scan_definition_gradient({grad_mean, grad_free_energy, grad_log_normalizer, grad_state},
                                         {value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict});
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call_ssm_read_backward(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta, delta, A, B,
+  return call_ssm_scan_backward(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta, delta, A, B,
                                 C, D, key_mask, cu_seqlens, initial, strict, checkpoints);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fem, Autograd, m) {
-  m.impl("ssm_read", read_autograd);
-  m.impl("ssm_read_backward", gradient_autograd);
+  m.impl("ssm_scan", read_autograd);
+  m.impl("ssm_scan_backward", gradient_autograd);
 }
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// fem::ssm_read: schema, checks and the choice between kernels and definition.
+// fem::ssm_read and the scan under it: schema, checks and the choice between kernels and definition.
 #include "ops/ssm_read/ssm_read.h"
 
 #include <ATen/ATen.h>
@@ -44,15 +44,6 @@ void check(const SsmInputs& in) {
 
 SsmReadOutputs contiguous(const SsmReadOutputs& out) {
   return std::apply([](const auto&... x) { return SsmReadOutputs{x.contiguous()...}; }, out);
-}
-
-SsmReadOutputs read_by_definition(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
-                                  const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
-                                  const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                  const OptionalTensor& initial, bool strict) {
-  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict};
-  check(in);
-  return contiguous(ssm_scan_definition(in));
 }
 
 SsmReadOutputs read_on_cpu(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
@@ -116,22 +107,31 @@ SsmReadGradients gradient_shapes(const OptionalTensor&, const OptionalTensor&, c
 
 }  // namespace
 
-SsmReadOutputs call_ssm_read(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
+SsmReadOutputs ssm_scan_by_definition(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
+                                      const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
+                                      const at::Tensor& D, const OptionalTensor& key_mask,
+                                      const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
+  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict};
+  check(in);
+  return contiguous(ssm_scan_definition(in));
+}
+
+SsmReadOutputs call_ssm_scan(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                              const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                              const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
                              const OptionalTensor& initial, bool strict) {
-  static const auto op = find_operator<SsmReadOp>("fem::ssm_read");
+  static const auto op = find_operator<SsmScanOp>("fem::ssm_scan");
   return op.call(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
 }
 
-SsmReadGradients call_ssm_read_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+SsmReadGradients call_ssm_scan_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
                                         const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
                                         const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                                         const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
                                         const at::Tensor& D, const OptionalTensor& key_mask,
                                         const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict,
                                         const at::Tensor& checkpoints) {
-  static const auto op = find_operator<SsmReadBackwardOp>("fem::ssm_read_backward");
+  static const auto op = find_operator<SsmScanBackwardOp>("fem::ssm_scan_backward");
   return op.call(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta, delta, A, B, C, D, key_mask,
                  cu_seqlens, initial, strict, checkpoints);
 }
@@ -140,7 +140,7 @@ RecurrentRead ssm_read(const at::Tensor& value, const OptionalTensor& beta, cons
                        const RecurrentReadOptions& options) {
   return read_in_directions(kOp, value, beta, options, [&](const Direction& d) -> RecurrentRead {
     auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        call_ssm_read(d.turn(value), beta, d.turn(ssm.delta), ssm.A, d.turn(ssm.B), d.turn(ssm.C), ssm.D,
+        call_ssm_scan(d.turn(value), beta, d.turn(ssm.delta), ssm.A, d.turn(ssm.B), d.turn(ssm.C), ssm.D,
                       d.options.key_mask, d.options.cu_seqlens, d.options.initial, d.strict());
     return {
         {std::move(mean), beta ? std::move(free_energy) : at::Tensor()}, std::move(log_normalizer), std::move(state)};
@@ -150,25 +150,34 @@ RecurrentRead ssm_read(const at::Tensor& value, const OptionalTensor& beta, cons
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
       "ssm_read(Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, "
+      "bool causal=True, Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None) "
+      "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state)",
+      [](const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta, const at::Tensor& A,
+         const at::Tensor& B, const at::Tensor& C, const at::Tensor& D, bool causal, const OptionalTensor& key_mask,
+         const OptionalTensor& cu_seqlens, const OptionalTensor& initial) {
+        return tensors_of(ssm_read(value, beta, {delta, A, B, C, D}, {causal, key_mask, cu_seqlens, initial}));
+      });
+  m.def(
+      "ssm_scan(Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, "
       "Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None, bool strict=False) "
       "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state, Tensor checkpoints)");
   m.def(
-      "ssm_read_backward(Tensor? grad_mean, Tensor? grad_free_energy, Tensor? grad_log_normalizer, Tensor? grad_state, "
+      "ssm_scan_backward(Tensor? grad_mean, Tensor? grad_free_energy, Tensor? grad_log_normalizer, Tensor? grad_state, "
       "Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, Tensor? key_mask, "
       "Tensor? cu_seqlens, Tensor? initial, bool strict, Tensor checkpoints) "
       "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {
-  m.impl("ssm_read", read_on_cpu);
-  m.impl("ssm_read_backward", gradient_on_cpu);
+  m.impl("ssm_scan", read_on_cpu);
+  m.impl("ssm_scan_backward", gradient_on_cpu);
 }
 TORCH_LIBRARY_IMPL(fem, Meta, m) {
-  m.impl("ssm_read", read_shapes);
-  m.impl("ssm_read_backward", gradient_shapes);
+  m.impl("ssm_scan", read_shapes);
+  m.impl("ssm_scan_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("ssm_read", read_by_definition);
-  m.impl("ssm_read_backward", gradient_by_definition);
+  m.impl("ssm_scan", announced<ssm_scan_by_definition>);
+  m.impl("ssm_scan_backward", announced<gradient_by_definition>);
 }
 
 }  // namespace fem

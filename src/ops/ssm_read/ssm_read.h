@@ -1,4 +1,4 @@
-// The registered operator fem::ssm_read and its gradient, as C++ signatures.
+// The registered operator fem::ssm_scan and its gradient, as C++ signatures.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace fem {
 
 // (mean, free_energy, log_normalizer, state, checkpoints) of the causal scan; free_energy has no elements without beta.
 using SsmReadOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using SsmReadOp = SsmReadOutputs(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
+using SsmScanOp = SsmReadOutputs(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                                  const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                                  const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
                                  const OptionalTensor& initial, bool strict);
@@ -19,7 +19,7 @@ using SsmReadOp = SsmReadOutputs(const at::Tensor& value, const OptionalTensor& 
 // Gradients of (value, beta, delta, A, B, C, D, initial); no elements where the input is absent.
 using SsmReadGradients =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using SsmReadBackwardOp = SsmReadGradients(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+using SsmScanBackwardOp = SsmReadGradients(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
                                            const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
                                            const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                                            const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
@@ -27,8 +27,8 @@ using SsmReadBackwardOp = SsmReadGradients(const OptionalTensor& grad_mean, cons
                                            const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict,
                                            const at::Tensor& checkpoints);
 
-SsmReadOp call_ssm_read;                   // through the dispatcher
-SsmReadBackwardOp call_ssm_read_backward;  // through the dispatcher
+SsmScanOp call_ssm_scan;                   // through the dispatcher
+SsmScanBackwardOp call_ssm_scan_backward;  // through the dispatcher
 
 // What both are given, gathered.
 struct SsmInputs {
@@ -59,6 +59,7 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
 
 // The definition in plain ATen (reference.cpp): any device and dtype; its gradient is differentiable again.
 SsmReadOutputs ssm_scan_definition(const SsmInputs& in);
+SsmScanOp ssm_scan_by_definition;
 SsmReadGradients ssm_scan_definition_gradient(const SsmGrads& grads, const SsmInputs& in);
 
 }  // namespace fem

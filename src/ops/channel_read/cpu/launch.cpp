@@ -201,8 +201,8 @@ Tensors5 channel_read_cpu(const ChannelInputs& in) {
 Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelInputs& in,
                                    const at::Tensor& checkpoints) {
   const auto exact = in.value.options().dtype(at::kFloat);
-  const at::Tensor none = at::empty({0}, in.value.options());
-  const auto like = [&](const OptionalTensor& x) { return x ? at::empty(x->sizes(), x->options()) : none; };
+  const auto none = [&] { return at::empty({0}, in.value.options()); };
+  const auto like = [&](const OptionalTensor& x) { return x ? at::empty(x->sizes(), x->options()) : none(); };
   const at::Tensor grad_value = like(in.value), grad_log_weight = like(in.log_weight),
                    grad_log_decay = like(in.log_decay), grad_initial = like(in.initial);
   const std::vector<Segment> segments = segments_of(in);
@@ -213,7 +213,7 @@ Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelI
   a.log_weight = inputs.add(in.log_weight);
   a.log_decay = inputs.add(in.log_decay);
   a.grad_mean = inputs.add(grads.mean);
-  a.grad_free_energy = inputs.add(grads.free_energy);
+  a.grad_free_energy = inputs.add(in.beta ? grads.free_energy : std::nullopt);
   a.grad_log_normalizer = inputs.add(grads.log_normalizer);
   inputs.fill(a, in, segments, checkpoints);
   const bool low = in.value.scalar_type() == at::kBFloat16;
@@ -221,7 +221,8 @@ Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelI
   a.grad_log_weight = {grad_log_weight.data_ptr(), low};
   a.grad_log_decay = {grad_log_decay.data_ptr(), low};
   a.grad_initial = in.initial ? grad_initial.data_ptr<float>() : nullptr;
-  const at::Tensor grad_beta = in.beta ? at::empty({a.segment_count, in.value.size(2), in.value.size(3)}, exact) : none;
+  const at::Tensor grad_beta =
+      in.beta ? at::empty({a.segment_count, in.value.size(2), in.value.size(3)}, exact) : none();
   a.grad_beta = in.beta ? grad_beta.data_ptr<float>() : nullptr;
 
   // The scale of a state is a choice of units: its gradient says nothing that those of the sums do not.
@@ -244,7 +245,7 @@ Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelI
   }
   for_items(a, kReturningFloats,
             [&, run = backward()](int64_t begin, int64_t end, float* scratch) { run(a, begin, end, scratch); });
-  return {grad_value, in.beta ? grad_beta.sum(0).to(in.beta->scalar_type()) : none, grad_log_weight, grad_log_decay,
+  return {grad_value, in.beta ? grad_beta.sum(0).to(in.beta->scalar_type()) : none(), grad_log_weight, grad_log_decay,
           grad_initial};
 }
 

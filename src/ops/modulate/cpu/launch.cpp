@@ -92,12 +92,12 @@ Tensors4 modulate_backward_cpu(const at::Tensor& grad, const at::Tensor& x, cons
                                std::optional<double> floor, const OptionalTensor& limit) {
   const Inputs in(x, hidden, weight, cosine, sine, limit);
   const at::Tensor dy = unit_stride(grad.to(x.scalar_type()));
-  const at::Tensor none = at::empty({0}, x.options());
+  const auto none = [&] { return at::empty({0}, x.options()); };
   const at::Tensor dx = at::empty(x.sizes(), x.options());
-  const at::Tensor dhidden = hidden ? at::empty(hidden->sizes(), x.options()) : none;
+  const at::Tensor dhidden = hidden ? at::empty(hidden->sizes(), x.options()) : none();
   if (dx.numel() == 0)
-    return {dx, hidden ? dhidden.zero_() : none, weight ? at::zeros_like(*weight) : none,
-            limit ? at::zeros_like(*limit) : none};
+    return {dx, hidden ? dhidden.zero_() : dhidden, weight ? at::zeros_like(*weight) : none(),
+            limit ? at::zeros_like(*limit) : none()};
   ModulateBackward a{};
   in.fill(a, floor);
   a.grad = rows_of(dy);
@@ -120,7 +120,7 @@ Tensors4 modulate_backward_cpu(const at::Tensor& grad, const at::Tensor& x, cons
            limit_sums.data_ptr<float>() + part * columns},
           part * blocks / parts, (part + 1) * blocks / parts, scratch.data_ptr<float>());
   });
-  at::Tensor dweight = none, dlimit = none;
+  at::Tensor dweight = none(), dlimit = none();
   if (hidden) dweight = weight_sums.sum(0).slice(1, 0, weight->size(0)).t().to(weight->scalar_type()).contiguous();
   if (limit) dlimit = limit_sums.sum(0).view(limit->sizes()).to(limit->scalar_type());
   return {dx, dhidden, dweight, dlimit};

@@ -267,17 +267,20 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
   }
 
   const at::Tensor of_rows = grad_rows.sum(0), of_channels = grad_channels.sum(0).narrow(-1, 0, in.heads * in.width);
-  const auto like = [&](const at::Tensor& x) { return x.to(value.scalar_type()).contiguous(); };
+  // Copies: the outputs of an operator share no memory.
+  const auto like = [&](const at::Tensor& x) {
+    return x.to(value.scalar_type(), /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
+  };
   const auto channel_row = [&](int64_t row) { return like(of_channels[row].view({in.heads, in.width})); };
-  const at::Tensor none = at::empty({0}, value.options());
+  const auto none = [&] { return at::empty({0}, value.options()); };
   return {grad_value,
-          inputs.beta ? channel_row(in.rank + 1) : none,
+          inputs.beta ? channel_row(in.rank + 1) : none(),
           grad_delta,
           like(of_channels.narrow(0, 0, in.rank).t().reshape({in.heads, in.width, in.rank})),
           like(of_rows.select(2, 0)),
           like(of_rows.select(2, 1)),
           channel_row(in.rank),
-          inputs.initial ? from_lines(grad_initial, in.heads, in.width) : none};
+          inputs.initial ? from_lines(grad_initial, in.heads, in.width) : none()};
 }
 
 }  // namespace fem
