@@ -1,6 +1,7 @@
 // The Free Energy Mixer: everything public.
 #pragma once
 
+#include "fem/io/mixer_file.h"
 #include "fem/io/safetensors.h"
 #include "fem/mixer.h"
 #include "fem/ops/channel_read.h"

@@ -72,6 +72,10 @@ json to_json(const MixerOptions& options) {
 
 MixerOptions mixer_options_from_json(const json& in) {
   FEM_CHECK(in.is_object(), "mixer options: expected a JSON object, got ", in.dump());
+  FEM_CHECK(
+      in.value("softmax_backend", json()) != "flash",
+      "mixer options: softmax_backend \"flash\" is the flash-attn package's, which needs CUDA and cannot carry the "
+      "free energy: expected \"auto\" (our fused kernels), \"fused\", \"reference\" or \"sdpa\"");
   MixerOptions options;
   std::set<std::string> known;
   visit_mixer_options(options, [&](const char* name, auto& value, const char*) {

@@ -47,5 +47,9 @@ TEST(MixerConfig, RefusesWhatItDoesNotKnow) {
       fails_with("expected dialect to be one of \"paper\", \"reference\", got \"fem\"", parse({{"dialect", "fem"}})));
 }
 
+TEST(MixerConfig, FlashIsRefusedWithTheReason) {
+  EXPECT_TRUE(fails_with("needs CUDA", [] { mixer_options_from_json({{"softmax_backend", "flash"}}); }));
+}
+
 }  // namespace
 }  // namespace fem
