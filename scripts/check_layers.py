@@ -14,7 +14,7 @@ LADDER = [
     ["src/ops"],
     ["src/priors"],
     ["src/mixer"],
-    ["src/bench", "src/experiments"],
+    ["src/bindings", "src/bench", "src/experiments"],
     ["apps"],
 ]
 RUNG = {folder: rung for rung, folders in enumerate(LADDER) for folder in folders}
