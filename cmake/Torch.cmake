@@ -1,7 +1,10 @@
-# Finds the torch wheel's CMake package without importing torch: in the environment that is active, else in .venv.
-set(FEM_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python)
-if(DEFINED ENV{VIRTUAL_ENV})
+# Finds the torch wheel's CMake package without importing torch: pip's, that of the active environment, else .venv's.
+if(SKBUILD)
+  set(FEM_PYTHON ${Python_EXECUTABLE})
+elseif(DEFINED ENV{VIRTUAL_ENV})
   set(FEM_PYTHON $ENV{VIRTUAL_ENV}/bin/python)
+else()
+  set(FEM_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python)
 endif()
 if(NOT Torch_DIR)
   execute_process(

@@ -15,7 +15,12 @@ import numpy as np
 # Okabe and Ito's colours, told apart by every kind of colour vision.
 STYLE = {
     "fem": {"color": "#0072B2", "name": "free-energy read", "paper": 100.0, "paper_text": "paper, D 512: about 100 %"},
-    "mean": {"color": "#D55E00", "name": "mean of the same prior", "paper": 1.5, "paper_text": "paper, D 512: 1 to 2 %"},
+    "mean": {
+        "color": "#D55E00",
+        "name": "mean of the same prior",
+        "paper": 1.5,
+        "paper_text": "paper, D 512: 1 to 2 %",
+    },
 }
 
 
@@ -52,8 +57,16 @@ def draw(axis, curves: dict, field: str, factor: float, text: str) -> None:
                 axis.plot(steps, row, color=style["color"], linewidth=0.8, alpha=0.45)
         axis.plot(steps, values.mean(0), color=style["color"], linewidth=2.2, label=style["name"])
         last = values[:, -1].mean()
-        axis.annotate(text.format(last), (steps[-1], last), xytext=(6, 0), va="center", textcoords="offset points",
-                      color=style["color"], fontsize=9, annotation_clip=False)
+        axis.annotate(
+            text.format(last),
+            (steps[-1], last),
+            xytext=(6, 0),
+            va="center",
+            textcoords="offset points",
+            color=style["color"],
+            fontsize=9,
+            annotation_clip=False,
+        )
         axis.set_xlim(0, steps[-1])
 
 
@@ -66,7 +79,9 @@ def main(folder: Path) -> None:
     for mixer in sorted(curves):
         style = STYLE[mixer]
         left.axhline(style["paper"], color=style["color"], linestyle="--", linewidth=1.2, label=style["paper_text"])
-    left.set(xlabel="training step", ylabel="index accuracy (%)", ylim=(-2, 103), title="Channels whose winner is found")
+    left.set(
+        xlabel="training step", ylabel="index accuracy (%)", ylim=(-2, 103), title="Channels whose winner is found"
+    )
     left.legend(loc="center right", frameon=False)
 
     draw(right, curves, "validation_loss", 1, "{:.3f}")

@@ -13,8 +13,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 # Okabe and Ito's colours, told apart by every kind of colour vision.
-COLORS = {"softmax": "#0072B2", "linear": "#009E73", "gla": "#56B4E9", "rnn_softmax": "#E69F00",
-          "rnn_decay": "#CC79A7", "mamba": "#D55E00", "torch sdpa": "#000000"}
+COLORS = {
+    "softmax": "#0072B2",
+    "linear": "#009E73",
+    "gla": "#56B4E9",
+    "rnn_softmax": "#E69F00",
+    "rnn_decay": "#CC79A7",
+    "mamba": "#D55E00",
+    "torch sdpa": "#000000",
+}
 
 
 def main(source: Path, picture: Path) -> None:
@@ -25,22 +32,41 @@ def main(source: Path, picture: Path) -> None:
     for axis, kind, title in zip(axes, ("forward", "training"), ("forward", "forward and backward")):
         for read in reads:
             rate = [1000 * t / ms for t, ms in zip(read["lengths"], read[f"{kind}_ms"])]
-            axis.plot(read["lengths"], rate, color=COLORS[read["read"]], marker="o", markersize=3.5, linewidth=1.8,
-                      linestyle="--" if read["read"] == "torch sdpa" else "-",
-                      label=f"{read['read']}  T^{read[f'{kind}_exponent']:.2f}")
+            axis.plot(
+                read["lengths"],
+                rate,
+                color=COLORS[read["read"]],
+                marker="o",
+                markersize=3.5,
+                linewidth=1.8,
+                linestyle="--" if read["read"] == "torch sdpa" else "-",
+                label=f"{read['read']}  T^{read[f'{kind}_exponent']:.2f}",
+            )
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         axis.set_xticks(reads[0]["lengths"], [f"{t // 1024}k" for t in reads[0]["lengths"]])
         axis.set_xlabel("tokens T")
         axis.set_title(title, fontsize=11)
         axis.grid(True, which="major", alpha=0.3)
-        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), title="time grows as",
-                    title_fontsize=8)
+        axis.legend(
+            fontsize=8,
+            frameon=False,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            title="time grows as",
+            title_fontsize=8,
+        )
     axes[0].set_ylabel("tokens per second")
     versions = reads[0]["versions"]
     figure.suptitle("Reads of D 512, H 4, B 1: flat is linear time", fontsize=12)
-    figure.text(0.99, 0.01, f"float32, {versions['threads']} threads, {versions['isa']}, torch {versions['torch']}",
-                ha="right", fontsize=7, color="#666666")
+    figure.text(
+        0.99,
+        0.01,
+        f"float32, {versions['threads']} threads, {versions['isa']}, torch {versions['torch']}",
+        ha="right",
+        fontsize=7,
+        color="#666666",
+    )
     figure.tight_layout()
     figure.savefig(picture, dpi=140)
 

@@ -38,8 +38,15 @@ class Command(unittest.TestCase):
             self.assertIn(part, result.stderr)
 
     def test_every_help_has_examples(self):
-        for words in ([], ["experiment"], ["experiment", "argmax"], ["bench"], ["bench", "read"],
-                      ["bench", "layer"], ["bench", "growth"]):
+        for words in (
+            [],
+            ["experiment"],
+            ["experiment", "argmax"],
+            ["bench"],
+            ["bench", "read"],
+            ["bench", "layer"],
+            ["bench", "growth"],
+        ):
             result = fem(*words, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, words)
@@ -72,8 +79,10 @@ class Command(unittest.TestCase):
         self.assert_error(fem("bench", "read", "--shapes", "S9"), 1, "got 'S9'")
 
     def test_bench_json_has_one_object_per_case(self):
-        cases = {"read": ("forward", "backward", "memory"),
-                 "layer": ("forward", "forward+backward", "forward without C", "memory")}
+        cases = {
+            "read": ("forward", "backward", "memory"),
+            "layer": ("forward", "forward+backward", "forward without C", "memory"),
+        }
         for bench, parts in cases.items():
             names = {f"{prior} tiny {part}" for prior in PRIORS for part in parts}
             path = self.folder / f"{bench}.jsonl"
@@ -129,8 +138,9 @@ class Command(unittest.TestCase):
 
     def test_interrupted_run_resumes_to_the_same_result(self):
         long = [*TINY, "--mixers", "fem", "--steps", "600"]
-        process = subprocess.Popen([FEM, *long, "--out", self.folder / "cut"], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [FEM, *long, "--out", self.folder / "cut"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         curve = self.folder / "cut" / "curve.jsonl"
         while process.poll() is None and not (curve.exists() and curve.read_text().count("\n") >= 3):
             time.sleep(0.005)

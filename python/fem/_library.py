@@ -1,0 +1,20 @@
+"""Loads libfem.so, which registers torch.ops.fem and torch.classes.fem."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+BUILT_FOR = "2.13"
+
+
+def load() -> None:
+    if not torch.__version__.startswith(BUILT_FOR + "."):
+        raise ImportError(
+            f"fem {version('fem')} was built for torch {BUILT_FOR}, this is torch {torch.__version__}; "
+            f'pip install "torch=={BUILT_FOR}.*", or build fem against your torch with pip install . in its tree'
+        )
+    torch.ops.load_library(Path(__file__).parent / "libfem.so")  # type: ignore[no-untyped-call]
+
+
+load()

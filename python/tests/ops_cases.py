@@ -1,0 +1,168 @@
+"""Operators with small valid arguments, by name as the schemas have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import fem  # noqa: F401  registers the operators
+import torch
+from torch import Tensor
+
+BATCH, HEADS, KEY_WIDTH, VALUE_WIDTH, RANK = 2, 2, 4, 3, 2
+
+
+def uniform(*shape: int, low: float = 0.1, high: float = 1.0, dtype: torch.dtype) -> Tensor:
+    return (torch.rand(shape, dtype=torch.float64) * (high - low) + low).to(dtype)
+
+
+def tensors_in(result: Any) -> list[Tensor]:
+    return [result] if isinstance(result, Tensor) else [x for x in result if x is not None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator, the tensors it is given (see `tensors`) and its options.
+
+    `key_mask`, `packed` (cu_seqlens, in a batch of one) and `initial` (a state of earlier tokens) are made on demand.
+    """
+
+    op: str
+    names: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    key_mask: bool = False
+    packed: bool = False
+    initial: bool = False
+
+    @property
+    def id(self) -> str:
+        extra = [name for name in ("key_mask", "packed", "initial") if getattr(self, name)]
+        missing = [] if "beta" in self.names or self.op not in READS else ["no_beta"]
+        given = [name for name in ("log_weight", "log_decay", "hidden", "limit", "free_energy") if name in self.names]
+        return "-".join([self.op, *given, *missing, *extra, *(f"{k}={v}" for k, v in self.options.items())])
+
+    @property
+    def run(self) -> Any:
+        return getattr(torch.ops.fem, self.op).default
+
+    def arguments(self, dtype: torch.dtype, tokens: int, seed: int = 0) -> dict[str, Any]:
+        """Everything by name; floating tensors are leaves with gradients."""
+        torch.manual_seed(seed)
+        batch = 1 if self.packed else BATCH
+        given = {name: tensor for name, tensor in tensors(batch, tokens, dtype).items() if name in self.names}
+        if self.op == "decay_scan":
+            given["log_decay"] = uniform(batch, tokens, VALUE_WIDTH, low=-1.0, high=-0.1, dtype=dtype)
+        if self.op.startswith("channel") and "log_decay" in given:
+            given["log_decay"] = uniform(*given["value"].shape, low=-1.0, high=-0.1, dtype=dtype)
+        if self.packed:
+            given["cu_seqlens"] = torch.tensor([0, tokens // 2, tokens // 2, tokens])
+        if self.initial:
+            given["initial"] = self._initial(dtype, given)
+        for name, tensor in given.items():
+            tensor.requires_grad_(tensor.is_floating_point() and name not in CONSTANT)
+        if self.key_mask:
+            given["key_mask"] = torch.arange(tokens) >= torch.tensor([[0], [tokens // 2]])[:batch]
+        arguments = {**given, **self.options}
+        required = (a.name for a in self.run._schema.arguments if not a.has_default_value())
+        return {**{name: None for name in required if name not in arguments}, **arguments}
+
+    def _initial(self, dtype: torch.dtype, given: dict[str, Tensor]) -> Tensor:
+        if self.op == "decay_scan":
+            return uniform(BATCH, VALUE_WIDTH, dtype=dtype)
+        absent = {} if "beta" in given else {"beta": None}
+        state: Tensor = self.run(**given, **absent)[3]  # of the same tokens: any state will do
+        return state
+
+
+def gradient_operator(case: Case, dtype: torch.dtype, tokens: int) -> tuple[Any, dict[str, Any]]:
+    """The operator that computes a case's gradients, with everything that autograd would hand to it."""
+    gradient = getattr(torch.ops.fem, case.op + "_backward").default
+    arguments = {n: x.detach() if isinstance(x, Tensor) else x for n, x in case.arguments(dtype, tokens).items()}
+    names = ["h"] if case.op == "decay_scan" else [r.name or "out" for r in case.run._schema.returns]
+    results = dict(zip(names, tensors_in(case.run(**arguments))))
+    known = {a.name: arguments.get(a.name, a.default_value) for a in case.run._schema.arguments} | results
+    known |= {"grad_" + name: torch.ones_like(x) for name, x in results.items()}
+    known["grad"] = torch.ones_like(next(iter(results.values())))
+    return gradient, {a.name: known[a.name] for a in gradient._schema.arguments}
+
+
+CONSTANT = ("cosine", "sine")
+READS = ("softmax_read", "linear_read", "channel_read", "ssm_read", "linear_scan", "channel_scan", "ssm_scan")
+
+
+def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """One valid tensor for every name in the schemas."""
+
+    def channels(low: float = 0.1, high: float = 1.0) -> Tensor:
+        return uniform(batch, tokens, HEADS, VALUE_WIDTH, low=low, high=high, dtype=dtype)
+
+    def over(*shape: int, low: float = 0.1, high: float = 1.0) -> Tensor:
+        return uniform(*shape, low=low, high=high, dtype=dtype)
+
+    return {
+        "query": over(batch, tokens, HEADS, KEY_WIDTH),
+        "key": over(batch, tokens, HEADS, KEY_WIDTH),
+        "value": channels(low=-1.0),
+        "beta": over(HEADS, VALUE_WIDTH, low=0.5, high=2.0),
+        "log_weight": channels(low=-1.0),
+        "log_decay": over(batch, tokens, HEADS, low=-1.0, high=-0.1),
+        "delta": channels(),
+        "A": over(HEADS, VALUE_WIDTH, RANK, low=-1.0, high=-0.1),
+        "B": over(batch, tokens, RANK),
+        "C": over(batch, tokens, RANK),
+        "D": over(HEADS, VALUE_WIDTH),
+        "u": over(batch, tokens, VALUE_WIDTH, low=-1.0),
+        "mean": channels(low=-1.0),
+        "free_energy": channels(low=-1.0),
+        "temperature_logit": channels(low=-1.0),
+        "gate_logit": channels(low=-1.0),
+        "x": over(batch, tokens, HEADS, KEY_WIDTH, low=-1.0),
+        "hidden": over(batch, tokens, 3, low=-1.0),
+        "weight": over(3, HEADS * KEY_WIDTH, low=-1.0),
+        "cosine": over(tokens, KEY_WIDTH, low=-1.0),
+        "sine": over(tokens, KEY_WIDTH, low=-1.0),
+        "limit": over(HEADS, KEY_WIDTH),
+    }
+
+
+ATTENTION = ("query", "key", "value", "beta")
+SSM = ("value", "beta", "delta", "A", "B", "C", "D")
+GATES = ("mean", "free_energy", "temperature_logit", "gate_logit")
+
+SOFTMAX_CASES = [
+    Case("softmax_read", ATTENTION),
+    Case("softmax_read", ATTENTION[:3], {"causal": False}),
+    Case("softmax_read", ATTENTION, {"window": 3}, key_mask=True),
+    Case("softmax_read", ATTENTION, {"scale": 2.0}, packed=True),
+    Case("free_energy_attention", ATTENTION, {"causal": False}),
+]
+SCAN_CASES = [
+    Case("linear_scan", ATTENTION, {"strict": True}),
+    Case("linear_scan", (*ATTENTION, "log_decay"), key_mask=True, initial=True),
+    Case("linear_scan", (*ATTENTION[:3], "log_decay"), packed=True),
+    Case("channel_scan", ("value", "beta", "log_weight"), {"strict": True}),
+    Case("channel_scan", ("value", "beta", "log_weight", "log_decay"), key_mask=True, initial=True),
+    Case("channel_scan", ("value", "log_decay"), packed=True),
+    Case("ssm_scan", SSM, {"strict": True}),
+    Case("ssm_scan", SSM, key_mask=True, initial=True),
+    Case("ssm_scan", tuple(name for name in SSM if name != "beta"), packed=True),
+]
+READ_CASES = [
+    Case("linear_read", (*ATTENTION, "log_decay"), initial=True),
+    Case("linear_read", ATTENTION, {"causal": False}, key_mask=True),
+    Case("channel_read", ("value", "beta", "log_weight"), initial=True),
+    Case("channel_read", ("value", "beta", "log_weight", "log_decay"), {"causal": False}, packed=True),
+    Case("ssm_read", SSM, initial=True),
+    Case("ssm_read", SSM, {"causal": False}, key_mask=True),
+]
+OTHER_CASES = [
+    Case("decay_scan", ("u",)),
+    Case("decay_scan", ("u",), initial=True),
+    Case("gated_read", GATES),
+    Case("gated_read", ("mean", "gate_logit")),
+    Case("modulate", ("x", "hidden", "weight", "cosine", "sine"), {"floor": 0.1}),
+    Case("modulate", ("x", "hidden", "weight", "limit")),
+    Case("modulate", ("x", "limit")),
+]
+KERNEL_CASES = [*SOFTMAX_CASES, *SCAN_CASES, *OTHER_CASES]
+CASES = [*KERNEL_CASES, *READ_CASES]  # the linear-time reads are composed of scans
