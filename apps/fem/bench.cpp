@@ -36,7 +36,7 @@ void add_priors(CLI::App& app, std::vector<PriorType>& priors) {
 
 struct BenchArguments {
   std::vector<PriorType> priors = every_prior();
-  std::vector<std::string> shapes{"S1", "S2", "S3", "S4"};
+  std::vector<std::string> shapes;
   int64_t repeats = 15;
   std::string json;
 };
@@ -44,12 +44,13 @@ struct BenchArguments {
 using Benchmark = std::function<std::vector<bench::Case>(const bench::Settings&)>;
 
 void add(CLI::App& parent, const std::string& name, const std::string& description, const std::string& footer,
-         const Benchmark& benchmark) {
+         const Benchmark& benchmark, const std::vector<std::string>& shapes = {"S1", "S2", "S3", "S4"}) {
   CLI::App* app = parent.add_subcommand(name, description);
   app->footer(footer);
   auto arguments = std::make_shared<BenchArguments>();
+  arguments->shapes = shapes;
   add_priors(*app, arguments->priors);
-  app->add_option("--shapes", arguments->shapes, "Which shapes to run; default S1,S2,S3,S4")
+  app->add_option("--shapes", arguments->shapes, "Which shapes to run; default all below")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("LIST");
@@ -127,6 +128,15 @@ void add_bench_command(CLI::App& app) {
   add(*bench, "layer", "The whole mixer against a plain causal attention layer",
       std::string(kShapes) + "\nExample:\n  fem bench layer --priors gla,mamba --shapes S2 --json layer.jsonl",
       [](const bench::Settings& settings) { return bench::bench_layer(settings, std::cout); });
+  add(*bench, "decode", "One more token: the mixer and its state against attention and its cache",
+      "A stack of four layers. Shapes, float32: D 768, H 12, after 4096 tokens\n"
+      "  D1   one sequence\n"
+      "  D8   8 sequences\n"
+      "  D32  32 sequences\n"
+      "\n"
+      "Both sides run in turn in this process. Ctrl-C ends early with what there is.\n"
+      "\nExample:\n  fem bench decode --priors softmax,gla --shapes D1 --repeats 201 --json decode.jsonl",
+      [](const bench::Settings& settings) { return bench::bench_decode(settings, std::cout); }, {"D1", "D8", "D32"});
   add_growth(*bench);
 }
 

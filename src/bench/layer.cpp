@@ -6,8 +6,8 @@
 #include <ostream>
 
 #include "bench/benchmarks.h"
+#include "bench/opponent.h"
 #include "fem/mixer.h"
-#include "fem/ops/rotary.h"
 #include "util/table.h"
 
 namespace fem::bench {
@@ -30,66 +30,9 @@ Targets targets_of(PriorType prior, const Shape& s) {
   return {{}, prior == PriorType::kMamba ? 1.5 : 0.75, {}};
 }
 
-// What a user would pick instead: width D, four projections with biases, rotary positions from a table made once,
-// torch's fused attention. It has 4 D^2 + 4 D parameters.
-class AttentionLayer {
- public:
-  explicit AttentionLayer(const Shape& s) : shape_(s) {
-    const RotaryTable table = rotary_table(at::arange(s.length), s.dim / s.heads, at::empty({0}));
-    cosine_ = table.cosine.unsqueeze(1);
-    sine_ = table.sine.unsqueeze(1);
-    for (int i = 0; i < 4; ++i) {
-      parameters_.push_back((at::randn({s.dim, s.dim}) * 0.02).set_requires_grad(true));
-      parameters_.push_back(at::zeros({s.dim}).set_requires_grad(true));
-    }
-  }
-
-  at::Tensor forward(const at::Tensor& x) const {
-    const auto heads = [&](const at::Tensor& rows) {
-      return rows.view({shape_.batch, shape_.length, shape_.heads, -1});
-    };
-    const at::Tensor query = rotated(heads(linear(0, x))), key = rotated(heads(linear(1, x)));
-    const at::Tensor value = heads(linear(2, x));
-    const at::Tensor read = at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
-                                                             value.transpose(1, 2), {}, 0.0, /*is_causal=*/true);
-    return linear(3, read.transpose(1, 2).reshape({shape_.batch, shape_.length, shape_.dim}));
-  }
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }
-
- private:
-  at::Tensor linear(int i, const at::Tensor& x) const {
-    return at::linear(x, parameters_[2 * i], parameters_[2 * i + 1]);
-  }
-
-  // In plain torch, as such layers have it.
-  at::Tensor rotated(const at::Tensor& x) const {
-    return x * cosine_ + x.unflatten(-1, {-1, 2}).flip(-1).flatten(-2) * sine_;
-  }
-
-  Shape shape_;
-  at::Tensor cosine_, sine_;
-  std::vector<at::Tensor> parameters_;
-};
-
-// As wide as gives the prior the parameters of the attention layer, up to rounding to whole heads.
-MixerOptions options_of(PriorType prior, const Shape& s, bool conditioner) {
-  MixerOptions options;
-  options.n_embd = s.dim;
-  options.n_head = s.heads;
-  options.prior_type = prior;
-  options.use_conv = conditioner;
-  if (prior == PriorType::kRnnSoftmax) {  // six projections of width E
-    options.fem_ratio = 2.0 / 3;
-    options.p_t_to_fem_ratio = 2.0;
-  } else if (prior == PriorType::kRnnDecay || prior == PriorType::kMamba) {  // five
-    options.fem_ratio = 0.8;
-  }
-  return options;
-}
-
 class MixerLayer {
  public:
-  MixerLayer(PriorType prior, const Shape& s, bool conditioner) : mixer_(options_of(prior, s, conditioner)) {}
+  MixerLayer(PriorType prior, const Shape& s, bool conditioner) : mixer_(equal_options(prior, s, conditioner)) {}
 
   at::Tensor forward(const at::Tensor& x) const { return mixer_.ptr()->forward(x); }
   std::vector<at::Tensor> parameters() const { return mixer_->parameters(); }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "fem/ops/read.h"
 #include "util/check.h"
 
@@ -14,7 +16,8 @@ constexpr float kLargestExponent = 41;
 }  // namespace
 
 void check_exponents(const at::Tensor& largest, const char* op) {
-  const float most = largest.numel() ? largest.max().item<float>() : 0;
+  const float* values = largest.const_data_ptr<float>();
+  const float most = largest.numel() ? *std::max_element(values, values + largest.numel()) : 0;
   FEM_CHECK(!(most > kLargestExponent), op, ": |beta v| reaches ", most,
             " but float32 and bfloat16 allow 40: clip the value first (clip_value), or compute in float64");
 }

@@ -5,7 +5,7 @@
 
 namespace fem {
 
-// Throws if the largest |beta v| that a kernel met leaves float32 no room; largest may be empty.
+// Throws if the largest |beta v| that a kernel met, contiguous float32 on the CPU, leaves float32 no room.
 void check_exponents(const at::Tensor& largest, const char* op);
 
 }  // namespace fem

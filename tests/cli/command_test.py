@@ -45,6 +45,7 @@ class Command(unittest.TestCase):
             ["bench"],
             ["bench", "read"],
             ["bench", "layer"],
+            ["bench", "decode"],
             ["bench", "growth"],
         ):
             result = fem(*words, "--help")
@@ -82,6 +83,7 @@ class Command(unittest.TestCase):
         cases = {
             "read": ("forward", "backward", "memory"),
             "layer": ("forward", "forward+backward", "forward without C", "memory"),
+            "decode": ("step",),
         }
         for bench, parts in cases.items():
             names = {f"{prior} tiny {part}" for prior in PRIORS for part in parts}

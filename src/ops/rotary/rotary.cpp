@@ -25,8 +25,9 @@ RotaryTable rotary_table(const at::Tensor& positions, int64_t width, const at::T
   const auto spread = [&](const at::Tensor& x) {
     return dialect == Dialect::kPaper ? at::stack({x, x}, -1).flatten(-2) : at::cat({x, x}, -1);
   };
-  const at::Tensor sign = at::arange(2, angle.options()).mul(2).sub(1).repeat({half});  // -1, 1, -1, 1, ...
-  return {spread(angle.cos()).to(like.scalar_type()), (spread(angle.sin()) * sign).to(like.scalar_type())};
+  const at::Tensor sine = spread(angle.sin());
+  const at::Tensor even = sine.slice(-1, 0, std::nullopt, 2).neg(), odd = sine.slice(-1, 1, std::nullopt, 2);
+  return {spread(angle.cos()).to(like.scalar_type()), at::stack({even, odd}, -1).flatten(-2).to(like.scalar_type())};
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta, Dialect dialect) {

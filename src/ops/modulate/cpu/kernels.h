@@ -9,6 +9,7 @@
 namespace fem::modulate_kernels {
 
 constexpr int64_t kBlockRows = 96;  // tokens a block: a multiple of every tile's rows
+constexpr int64_t kFewRows = 4;     // tokens up to which packing the weight would cost more than it saves
 
 using cpu::Rows;
 
@@ -38,7 +39,7 @@ struct Sizes {
 };
 
 struct Packed {
-  const float *panels, *transposed;  // of the weight; the latter for backward
+  const float *panels, *transposed;  // of the weight; panels null: read as it is, the latter is for backward
 };
 
 // What a thread sums up in backward.

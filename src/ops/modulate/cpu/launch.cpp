@@ -53,7 +53,7 @@ struct PackedWeight {
   at::Tensor panels, transposed;
 
   PackedWeight(const Modulate& a, const Sizes& size, bool backward, const at::TensorOptions& options) {
-    if (!a.hidden) return;
+    if (!a.hidden || (!backward && a.rows <= kFewRows)) return;
     panels = at::empty({size.panels}, options);
     if (backward) transposed = at::empty({size.transposed_panels}, options);
     pack_weight()(a, panels.data_ptr<float>(), backward ? transposed.data_ptr<float>() : nullptr);

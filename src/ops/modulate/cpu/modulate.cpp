@@ -56,8 +56,26 @@ struct Scratch {
   }
 };
 
+// The same for a few tokens, from the weight as it is: every row of it is read once.
+template <typename Scalar>
+void form_few_factors(const Modulate& a, const Block& block, const Group& group, const Scratch& s) {
+  for (int64_t r = 0; r < block.rows; ++r) std::memset(s.factor + r * s.factor_row, 0, sizeof(float) * group.columns);
+  for (int64_t c = 0; c < a.hidden_width; ++c) {
+    const Scalar* weight = static_cast<const Scalar*>(a.weight) + c * a.weight_row + group.first_column;
+    for (int64_t r = 0; r < block.rows; ++r) {
+      float* factor = s.factor + r * s.factor_row;
+      const float hidden = s.hidden[r * a.hidden_width + c];
+      for_vectors(group.columns, [&](int64_t n, auto&& get, auto&& put) {
+        put(factor + n, get(factor + n) + hidden * get(weight + n));
+      });
+    }
+  }
+}
+
 // factor <- hidden weight (the 1 is added where it is read)
+template <typename Scalar>
 void form_factor(const Modulate& a, Packed packed, const Block& block, const Group& group, const Scratch& s) {
+  if (!packed.panels) return form_few_factors<Scalar>(a, block, group, s);
   const Range whole{0, a.hidden_width};
   for (int64_t p = 0; p < panels_of(group.columns); ++p)
     multiply_panel<false>(0, block.rows, {s.hidden, a.hidden_width, 1},
@@ -150,7 +168,7 @@ void forward_blocks(const Modulate& a, Packed packed, int64_t begin, int64_t end
                 block.rows, a.hidden_width);
     for (int64_t g = 0; g < groups_of(a); ++g) {
       const Group group = group_at(a, g);
-      if (a.hidden) form_factor(a, packed, block, group, s);
+      if (a.hidden) form_factor<Scalar>(a, packed, block, group, s);
       for (int64_t r = 0; r < block.rows; ++r)
         for (int64_t head = group.first_head; head < group.past_head; ++head) {
           const float* factor = a.hidden ? s.factor + r * s.factor_row + (head - group.first_head) * a.width : nullptr;
@@ -174,7 +192,7 @@ void backward_blocks(const ModulateBackward& a, Packed packed, Sums sums, int64_
     }
     for (int64_t g = 0; g < groups_of(a); ++g) {
       const Group group = group_at(a, g);
-      if (a.hidden) form_factor(a, packed, block, group, s);
+      if (a.hidden) form_factor<Scalar>(a, packed, block, group, s);
       for (int64_t r = 0; r < block.rows; ++r)
         for (int64_t head = group.first_head; head < group.past_head; ++head) {
           float* factor = a.hidden ? s.factor + r * s.factor_row + (head - group.first_head) * a.width : nullptr;

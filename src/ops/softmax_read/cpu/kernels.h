@@ -17,7 +17,7 @@ struct Arguments {
   Rows query, key, value;
   const float* beta;                       // [H, V], null: mean only
   const int32_t *key_begin, *key_end;      // [Tq] query t sees keys [begin, end) ...
-  const int32_t *query_begin, *query_end;  // [Tk] ... and key i is seen by queries [begin, end)
+  const int32_t *query_begin, *query_end;  // [Tk] ... and key i is seen by queries [begin, end); backward only
   const bool* key_mask;                    // [B, Tk] of real tokens, or null
 };
 
@@ -47,10 +47,11 @@ FEM_DECLARE_KERNEL(int64_t, mixed_block_floats, const Arguments&)
 FEM_DECLARE_KERNEL(void, pack_keys, const Forward&, int64_t begin, int64_t end)
 FEM_DECLARE_KERNEL(void, forward, const Forward&, int64_t begin, int64_t end, float* scratch)
 
-// A few queries over many keys, (batch, head) by (batch, head): bound by reading the keys and values once.
-// Writes largest per (batch, head, query); V may be at most step_width().
-FEM_DECLARE_KERNEL(void, step, const Forward&, int64_t begin, int64_t end)
-FEM_DECLARE_KERNEL(int64_t, step_width)
+// A few queries over many keys: bound by reading the keys and values once. step over (batch, part of the keys), then
+// finish_step. Writes largest [B, parts, Tq, H]; sums is memory of [B, parts, Tq, H, step_floats].
+FEM_DECLARE_KERNEL(int64_t, step_floats, const Arguments&)
+FEM_DECLARE_KERNEL(void, step, const Forward&, int64_t parts, int64_t begin, int64_t end, float* sums)
+FEM_DECLARE_KERNEL(void, finish_step, const Forward&, int64_t parts, float* sums)
 
 // Backward of one (batch, head): gather_rows once, then key blocks [begin, end) in any split. Sums of scaled dquery go
 // to grad_query [Tq, padded K] and of dbeta to grad_beta [V], both set to 0 by the caller.

@@ -16,6 +16,7 @@ namespace {
 using namespace softmax_kernels;
 
 constexpr int64_t kFewQueries = 4;  // up to here the tiles would be mostly padding
+constexpr int64_t kFewKeys = 256;   // of a row that several threads share, each has more
 
 at::Tensor unit_stride(const at::Tensor& x) { return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous(); }
 
@@ -24,7 +25,7 @@ Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.s
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
 struct Inputs {
   at::Tensor query, key, value, beta, key_mask;
-  Intervals keys_of_query, queries_of_key;
+  Intervals keys_of_query;
 
   Inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
          bool causal, std::optional<int64_t> window, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens)
@@ -33,8 +34,7 @@ struct Inputs {
         value(unit_stride(value)),
         beta(beta ? beta->to(at::kFloat).contiguous() : at::Tensor()),
         key_mask(key_mask ? key_mask->contiguous() : at::Tensor()),
-        keys_of_query(visible_intervals(query.size(1), key.size(1), causal, window, cu_seqlens)),
-        queries_of_key(transposed(keys_of_query, key.size(1))) {}
+        keys_of_query(visible_intervals(query.size(1), key.size(1), causal, window, cu_seqlens)) {}
 
   void fill(Arguments& a, std::optional<double> scale) const {
     a.bfloat16 = query.scalar_type() == at::kBFloat16;
@@ -51,8 +51,6 @@ struct Inputs {
     a.beta = beta.defined() ? beta.const_data_ptr<float>() : nullptr;
     a.key_begin = keys_of_query.begin.data();
     a.key_end = keys_of_query.end.data();
-    a.query_begin = queries_of_key.begin.data();
-    a.query_end = queries_of_key.end.data();
     a.key_mask = key_mask.defined() ? key_mask.const_data_ptr<bool>() : nullptr;
   }
 };
@@ -85,11 +83,17 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
   const int64_t heads = a.batch * a.heads, parts = at::get_num_threads();
   if (heads == 0 || a.queries == 0) return {mean, free_energy, log_normalizer};
 
-  if (a.queries <= kFewQueries && a.value_width <= step_width()()) {
-    const at::Tensor largest = at::empty({heads * a.queries}, float_options);
+  if (a.queries <= kFewQueries) {
+    const int64_t splits = std::clamp<int64_t>(a.keys / kFewKeys, 1, (parts + a.batch - 1) / a.batch);
+    const int64_t items = a.batch * splits;
+    const at::Tensor largest = at::empty({items * a.queries * a.heads}, float_options);
+    const at::Tensor sums = at::empty({items * a.queries * a.heads * step_floats()(a)}, float_options);
     a.largest = largest.data_ptr<float>();
-    at::parallel_for(0, heads, 1, [&, run = step()](int64_t begin, int64_t end) { run(a, begin, end); });
+    float* memory = sums.data_ptr<float>();
+    at::parallel_for(0, items, 1,
+                     [&, run = step()](int64_t begin, int64_t end) { run(a, splits, begin, end, memory); });
     check_exponents(largest, "softmax_read");
+    finish_step()(a, splits, memory);
     return {mean, free_energy, log_normalizer};
   }
 
@@ -129,6 +133,9 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
 
   Backward a{};
   in.fill(a, scale);
+  const Intervals queries_of_key = transposed(in.keys_of_query, a.keys);
+  a.query_begin = queries_of_key.begin.data();
+  a.query_end = queries_of_key.end.data();
   a.mean = rows_of(mean);
   a.free_energy = rows_of(beta ? free_energy : mean);
   a.grad_mean = rows_of(dmean);
@@ -152,7 +159,7 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
   // the sums are added in order: the result depends on the number of threads, never on their timing.
   const Blocks blocks = backward_blocks()(a);
   const int64_t key_blocks = (a.keys + blocks.keys - 1) / blocks.keys;
-  const auto borders = cpu::equal_cost_borders(block_costs(in.queries_of_key, blocks.keys), heads, parts);
+  const auto borders = cpu::equal_cost_borders(block_costs(queries_of_key, blocks.keys), heads, parts);
   const int64_t query_columns = padded_key_width()(a), row_width = gradient_row_width()(a);
   std::vector<std::vector<at::Tensor>> shares(heads);  // dquery sums of divided heads
   const auto divided = [&](int64_t head) {

@@ -1,11 +1,27 @@
-// A few queries over many keys (decoding): every key and value is read once per query, exp(beta v) is recomputed.
+// A few queries over many keys (decoding). A token's row of keys, and of values, holds all heads: they are read side by
+// side, so that memory is walked once and in order, and threads share the tokens, not the heads. exp(beta v) is
+// recomputed, which costs less than reading it.
 #include "ops/softmax_read/cpu/common.h"
 
 namespace fem::softmax_kernels {
 namespace {
 
-constexpr int64_t kChunk = 256;      // keys whose scores wait on the stack
-constexpr int64_t kMostWidth = 512;  // V up to which the sums live on the stack
+constexpr int64_t kChunk = 128;     // keys whose scores wait on the stack
+constexpr int64_t kMostHeads = 64;  // heads that are read side by side
+
+// The sums 2^g sum_i e^{s_i - highest} [v, e]_i of one head, the same sum of 1, and the highest score.
+struct Sums {
+  float* mixed;
+  float &highest, &total;
+};
+
+int64_t floats(const Arguments& a) { return mixed_width(a) + kLanes; }
+
+// Of a part of the keys; memory is [B, parts, Tq, H, floats].
+Sums sums_at(const Forward& a, float* memory, int64_t item, int64_t t, int64_t head) {
+  float* sums = memory + ((item * a.queries + t) * a.heads + head) * floats(a);
+  return {sums, sums[mixed_width(a)], sums[mixed_width(a) + 1]};
+}
 
 template <typename Scalar>
 inline float dot(const Scalar* a, const Scalar* b, int64_t width) {
@@ -18,65 +34,130 @@ inline float dot(const Scalar* a, const Scalar* b, int64_t width) {
   return sum((total[0] + total[1]) + (total[2] + total[3]) + rest);
 }
 
-// One query: running maximum, then sums of p, p v and p exp(beta v).
-template <typename Scalar>
-void read_one(const Forward& a, int64_t batch, int64_t head, int64_t t) {
-  const int64_t width = a.value_width, part = part_width(a);
-  const float* beta = a.beta ? a.beta + head * width : nullptr;
-  const bool* real = a.key_mask ? a.key_mask + batch * a.keys : nullptr;
-  const Scalar* query = row<Scalar>(a.query, batch, t, head);
-  float out[2 * kMostWidth];
-  std::memset(out, 0, mixed_width(a) * sizeof(float));
-  float highest = -kInfinity, total = 0;
-  Floats largest{};
+inline void scale_by(Sums& sums, float factor, int64_t width) {
+  for (int64_t c = 0; c < width; c += kLanes) store(sums.mixed + c, load(sums.mixed + c) * factor);
+  sums.total *= factor;
+}
 
-  for (int64_t base = a.key_begin[t]; base < a.key_end[t]; base += kChunk) {
-    const int64_t count = lesser(kChunk, a.key_end[t] - base);
-    float weights[kChunk];
-    const float before = highest;
-    for (int64_t n = 0; n < count; ++n) {
-      const bool visible = !real || real[base + n];
-      weights[n] = visible ? a.scale * dot(query, row<Scalar>(a.key, batch, base + n, head), a.key_width) : -kInfinity;
-      highest = weights[n] > highest ? weights[n] : highest;
+// e^{from - to}, 0 for a sum of nothing.
+inline float rescaling(float from, float to) { return from == -kInfinity ? 0 : exp(splat(from - to))[0]; }
+
+// The scores of a chunk become weights; what was summed before is brought to their scale.
+inline void weigh(Sums& sums, float* scores, int64_t count, float highest, int64_t width) {
+  if (highest > sums.highest) {
+    scale_by(sums, rescaling(sums.highest, highest), width);
+    sums.highest = highest;
+  }
+  const float shift = sums.highest > -kInfinity ? sums.highest : 0;
+  Floats total{};
+  for_vectors(count, [&](int64_t n, auto&& get, auto&& put) {
+    put(scores + n, exp<kGuard>(get(scores + n) - shift));
+    total += get(scores + n);  // read again: lanes past the tail are 0 now
+  });
+  sums.total += sum(total);
+}
+
+// Brings the keys of a token to L2 while the values of an earlier one are worked on.
+template <typename Scalar>
+inline void fetch_key(const Forward& a, int64_t batch, int64_t token, int64_t first, int64_t past) {
+  constexpr auto kLine = static_cast<int64_t>(64 / sizeof(Scalar));
+  for (int64_t head = first; head < past; ++head) {
+    const Scalar* key = row<Scalar>(a.key, batch, token, head);
+    for (int64_t i = 0; i < a.key_width; i += kLine) __builtin_prefetch(key + i, 0, 2);
+  }
+}
+
+// Heads [first, past) of one query over the keys [begin, end).
+template <typename Scalar>
+void read_keys(const Forward& a, int64_t item, int64_t batch, int64_t t, int64_t first, int64_t past, int64_t begin,
+               int64_t end, float* memory) {
+  const int64_t width = a.value_width, part = part_width(a), mixed = mixed_width(a);
+  const bool* real = a.key_mask ? a.key_mask + batch * a.keys : nullptr;
+  Floats largest[kMostHeads] = {};
+  for (int64_t head = first; head < past; ++head) {
+    Sums sums = sums_at(a, memory, item, t, head);
+    std::memset(sums.mixed, 0, floats(a) * sizeof(float));
+    sums.highest = -kInfinity;
+  }
+  for (int64_t base = begin; base < end; base += kChunk) {
+    const int64_t keys = lesser(kChunk, end - base);
+    float scores[kMostHeads][kChunk], highest[kMostHeads];
+    for (int64_t h = 0; h < past - first; ++h) highest[h] = -kInfinity;
+    for (int64_t n = 0; n < keys; ++n)
+      for (int64_t head = first; head < past; ++head) {
+        const bool visible = !real || real[base + n];
+        const float score = visible ? a.scale * dot(row<Scalar>(a.query, batch, t, head),
+                                                    row<Scalar>(a.key, batch, base + n, head), a.key_width)
+                                    : -kInfinity;
+        scores[head - first][n] = score;
+        highest[head - first] = score > highest[head - first] ? score : highest[head - first];
+      }
+    for (int64_t head = first; head < past; ++head) {
+      Sums sums = sums_at(a, memory, item, t, head);
+      weigh(sums, scores[head - first], keys, highest[head - first], mixed);
     }
-    const float shift = highest > -kInfinity ? highest : 0;
-    Floats sums{};
-    for_vectors(count, [&](int64_t n, auto&& get, auto&& put) {
-      put(weights + n, exp<kGuard>(get(weights + n) - shift));
-      sums += get(weights + n);  // read again: lanes past the tail are 0 now
-    });
-    const float rescale = exp(splat(before - shift))[0];
-    total = total * rescale + sum(sums);
-    for (int64_t c = 0; c < mixed_width(a); c += kLanes) store(out + c, load(out + c) * rescale);
-    for (int64_t n = 0; n < count; ++n) {
+    for (int64_t n = 0; n < keys; ++n) {
+      if (base + n + kChunk < end) fetch_key<Scalar>(a, batch, base + n + kChunk, first, past);
       if (real && !real[base + n]) continue;
-      const Scalar* v = row<Scalar>(a.value, batch, base + n, head);
-      const float p = weights[n];
-      for_vectors(width, [&](int64_t c, auto&& get, auto&&) {
-        const Floats x = get(v + c);
-        store(out + c, load(out + c) + p * x);
-        if (!beta) return;
-        const Floats exponent = get(beta + c) * x;
-        largest = largest > abs(exponent) ? largest : abs(exponent);
-        store(out + part + c, load(out + part + c) + p * exp(exponent));
-      });
+      for (int64_t head = first; head < past; ++head) {
+        const Scalar* value = row<Scalar>(a.value, batch, base + n, head);
+        const float* beta = a.beta ? a.beta + head * width : nullptr;
+        const float p = scores[head - first][n];
+        float* out = sums_at(a, memory, item, t, head).mixed;
+        Floats& most = largest[head - first];
+        for_vectors(width, [&](int64_t c, auto&& get, auto&&) {
+          const Floats x = get(value + c);
+          store(out + c, load(out + c) + p * x);
+          if (!beta) return;
+          const Floats exponent = get(beta + c) * x;
+          most = most > abs(exponent) ? most : abs(exponent);
+          store(out + part + c, load(out + part + c) + p * exp(exponent));
+        });
+      }
     }
   }
-  a.largest[(batch * a.heads + head) * a.queries + t] = max(largest);
-  write_read<Scalar>(a, batch, head, t, out, highest, total);
+  for (int64_t head = first; head < past; ++head)
+    a.largest[(item * a.queries + t) * a.heads + head] = max(largest[head - first]);
 }
 
 }  // namespace
 
 namespace FEM_ISA {
 
-int64_t step_width() { return kMostWidth; }
+int64_t step_floats(const Arguments& a) { return floats(a); }
 
-void step(const Forward& a, int64_t begin, int64_t end) {
+void step(const Forward& a, int64_t parts, int64_t begin, int64_t end, float* memory) {
   with_scalar(a, [&](auto scalar) {
     for (int64_t item = begin; item < end; ++item)
-      for (int64_t t = 0; t < a.queries; ++t) read_one<decltype(scalar)>(a, item / a.heads, item % a.heads, t);
+      for (int64_t t = 0; t < a.queries; ++t) {
+        const int64_t part = item % parts, keys = a.key_end[t] - a.key_begin[t];
+        for (int64_t first = 0; first < a.heads; first += kMostHeads)
+          read_keys<decltype(scalar)>(a, item, item / parts, t, first, lesser(first + kMostHeads, a.heads),
+                                      a.key_begin[t] + keys * part / parts, a.key_begin[t] + keys * (part + 1) / parts,
+                                      memory);
+      }
   });
+}
+
+void finish_step(const Forward& a, int64_t parts, float* memory) {
+  for (int64_t batch = 0; batch < a.batch; ++batch)
+    for (int64_t t = 0; t < a.queries; ++t)
+      for (int64_t head = 0; head < a.heads; ++head) {
+        Sums all = sums_at(a, memory, batch * parts, t, head);
+        for (int64_t part = 1; part < parts; ++part) {
+          const Sums more = sums_at(a, memory, batch * parts + part, t, head);
+          const float highest = more.highest > all.highest ? more.highest : all.highest;
+          const float factor = rescaling(more.highest, highest);
+          scale_by(all, rescaling(all.highest, highest), mixed_width(a));
+          for (int64_t c = 0; c < mixed_width(a); c += kLanes)
+            store(all.mixed + c, load(all.mixed + c) + load(more.mixed + c) * factor);
+          all.total += more.total * factor;
+          all.highest = highest;
+        }
+        with_scalar(a, [&](auto scalar) {
+          write_read<decltype(scalar)>(a, batch, head, t, all.mixed, all.highest, all.total);
+        });
+      }
 }
 
 }  // namespace FEM_ISA

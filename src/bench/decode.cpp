@@ -1,0 +1,85 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <memory>
+#include <ostream>
+#include <vector>
+
+#include "bench/benchmarks.h"
+#include "bench/opponent.h"
+#include "fem/mixer.h"
+#include "util/table.h"
+
+namespace fem::bench {
+namespace {
+
+constexpr double kSoftmaxTarget = 0.65;
+constexpr int kLayers = 4;  // one after the other, as in a model: no cache of keys and values stays in the processor's
+
+// A mixer that has read shape.length tokens.
+class DecodingMixer {
+ public:
+  DecodingMixer(PriorType prior, const Shape& shape) : mixer_(equal_options(prior, shape)) {
+    const at::NoGradGuard no_grad;
+    for (int64_t done = 0; done < shape.length; done += kPiece)
+      mixer_->forward(at::randn({shape.batch, std::min(kPiece, shape.length - done), shape.dim}), state_);
+  }
+
+  void step(const at::Tensor& x) { mixer_->forward(x, state_); }
+
+  int64_t state_bytes() const {
+    int64_t bytes = 0;
+    for (const auto& [name, tensor] : state_.to_tensors())
+      bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
+    return bytes;
+  }
+
+ private:
+  static constexpr int64_t kPiece = 1024;
+
+  FreeEnergyMixer mixer_;
+  MixerState state_;
+};
+
+template <typename Layer>
+using Stack = std::vector<std::shared_ptr<Layer>>;
+
+template <typename Layer, typename... Arguments>
+Stack<Layer> stack_of(const Arguments&... arguments) {
+  Stack<Layer> stack;
+  for (int i = 0; i < kLayers; ++i) stack.push_back(std::make_shared<Layer>(arguments...));
+  return stack;
+}
+
+template <typename Layer>
+Work step_of(const Stack<Layer>& stack, const Shape& shape) {
+  return [stack, x = at::randn({shape.batch, 1, shape.dim})] {
+    const at::NoGradGuard no_grad;
+    for (const auto& layer : stack) layer->step(x);
+  };
+}
+
+}  // namespace
+
+std::vector<Case> bench_decode(const Settings& settings, std::ostream& out) {
+  Table memory({"memory of the past", "mixer", "attention", "ratio"});
+  Recorder recorder("decode", "torch sdpa layer", settings, 1);
+  for (const Shape& s : settings.shapes) {
+    const auto attention = stack_of<DecodingAttentionLayer>(s);
+    for (const PriorType prior : settings.priors) {
+      const std::string name = spelled(prior) + " " + s.name;
+      const auto mixers = stack_of<DecodingMixer>(prior, s);
+      const auto ours = static_cast<double>(mixers[0]->state_bytes()),
+                 theirs = static_cast<double>(attention[0]->cache_bytes());
+      const auto mebibytes = [](double bytes) { return fixed(bytes / 1048576, 2) + " MiB"; };
+      memory.add({name, mebibytes(ours), mebibytes(theirs), fixed(ours / theirs, 2)});
+      const bool is_softmax = prior == PriorType::kSoftmax;
+      recorder.time(name + " step", {step_of(mixers, s), step_of(attention, s)},
+                    is_softmax ? std::optional(kSoftmaxTarget) : std::nullopt);
+    }
+  }
+  out << memory.str() << "\n";
+  return recorder.cases();
+}
+
+}  // namespace fem::bench
