@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fem import FreeEnergyMixer
+from fem import FreeEnergyMixer, FreeEnergyMixerConfig
 from support import (
     BFLOAT16_LAYER,
     FLOAT32_GRADIENT,
@@ -271,3 +271,19 @@ def test_frozen_parameters_stay_without_gradient() -> None:
     mixer.W_o.requires_grad_(True)
     mixer(tokens()).sum().backward()
     assert {n for n, p in mixer.named_parameters() if p.grad is not None} == {"W_o.weight", "W_o.bias"}
+
+
+def test_operators_check_the_list_of_parameters(tmp_path):
+    mixer = FreeEnergyMixer(FreeEnergyMixerConfig(n_embd=16, n_head=2))
+    parameters, config = mixer._weights(), mixer._json
+    x = torch.randn(1, 3, 16)
+    for call in (
+        lambda p: torch.ops.fem.mix(x, p, config),
+        lambda p: torch.ops.fem.initialize_mixer(p, config),
+        lambda p: torch.ops.fem.save_mixer(str(tmp_path / "mixer.safetensors"), p, config),
+    ):
+        with pytest.raises(ValueError, match="got no more"):
+            call(parameters[:-1])
+        with pytest.raises(ValueError, match="W_v.weight of shape"):
+            call(parameters[::-1])
+    assert not list(tmp_path.iterdir())

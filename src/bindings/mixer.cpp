@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "bindings/options.h"
 #include "bindings/state.h"
 #include "fem/io/safetensors.h"
 #include "io/mixer_config.h"
@@ -28,17 +27,25 @@ MixerOptions parsed(std::string_view config) {
   return options;
 }
 
+// Parsed once per thread and text, so that a call of the layer does not.
+const MixerOptions& options_of(std::string_view config) {
+  static thread_local std::unordered_map<std::string, MixerOptions> known;
+  const std::string text(config);
+  const auto found = known.find(text);
+  return found != known.end() ? found->second : known.emplace(text, parsed(config)).first->second;
+}
+
 MixerWeights bind(const MixerOptions& options, at::TensorList parameters) {
   MixerWeights weights;
   size_t used = 0;
   visit_parameters(options, weights, [&](const ParameterSpec& spec, at::Tensor& slot) {
-    FEM_CHECK(used < parameters.size(), "mix: expected ", spec.name, " after ", used, " parameters, got no more");
+    FEM_CHECK(used < parameters.size(), "mixer: expected ", spec.name, " after ", used, " parameters, got no more");
     const at::Tensor& parameter = parameters[used++];
-    FEM_CHECK(parameter.sizes() == spec.shape, "mix: expected ", spec.name, " of shape ", at::IntArrayRef(spec.shape),
+    FEM_CHECK(parameter.sizes() == spec.shape, "mixer: expected ", spec.name, " of shape ", at::IntArrayRef(spec.shape),
               ", got ", shape_of(parameter));
     slot = parameter;
   });
-  FEM_CHECK(used == parameters.size(), "mix: expected ", used, " parameters, got ", parameters.size());
+  FEM_CHECK(used == parameters.size(), "mixer: expected ", used, " parameters, got ", parameters.size());
   return weights;
 }
 
@@ -69,15 +76,19 @@ std::tuple<std::vector<std::string>, std::vector<at::Tensor>> parameters_of(std:
 // One after the other from torch's default generator, as the C++ module does: one seed gives both the same weights.
 void initialize(at::TensorList parameters, std::string_view config) {
   const at::NoGradGuard no_gradients;
+  const MixerOptions& options = options_of(config);
+  bind(options, parameters);  // checks
   size_t next = 0;
-  for (const ParameterSpec& spec : mixer_parameters(options_of(config))) {
+  for (const ParameterSpec& spec : mixer_parameters(options)) {
     const at::Tensor& parameter = parameters[next++];
     if (!parameter.is_meta()) parameter.copy_(initial_value(spec));
   }
 }
 
 void save(std::string_view path, at::TensorList parameters, std::string_view config) {
-  write_mixer_file(path, {options_of(config), parameters.vec()});
+  const MixerOptions& options = options_of(config);
+  bind(options, parameters);  // checks
+  write_mixer_file(path, {options, parameters.vec()});
 }
 
 c10::Dict<std::string, at::Tensor> tensors_in(std::string_view path) {
@@ -92,13 +103,6 @@ std::tuple<std::vector<at::Tensor>, std::string> load(std::string_view path) {
 }
 
 }  // namespace
-
-const MixerOptions& options_of(std::string_view config) {
-  static thread_local std::unordered_map<std::string, MixerOptions> known;
-  const std::string text(config);
-  const auto found = known.find(text);
-  return found != known.end() ? found->second : known.emplace(text, parsed(config)).first->second;
-}
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   register_state(m);
