@@ -3,6 +3,7 @@
 import copy
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,7 +94,19 @@ def work(rank: int, wrap: Callable[[nn.Module], nn.Module], port: int, result: P
     weights = whole(model)
     if rank == 0:
         torch.save({"losses": losses / PROCESSES, "weights": weights}, result)
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # torch's own destructors may deadlock here: DDP's reducer joins a gloo thread that waits for the GIL
+
+
+def run(*arguments: object) -> None:
+    """work in every process; a process that hangs is a failure, not a hang of the tests."""
+    context = torch.multiprocessing.spawn(work, arguments, nprocs=PROCESSES, join=False)
+    deadline = time.monotonic() + 120
+    while not context.join(timeout=1):
+        if time.monotonic() > deadline:
+            for process in context.processes:
+                process.kill()
+            pytest.fail("the processes did not end in two minutes")
 
 
 def free_port() -> int:
@@ -104,7 +117,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("wrap", [ddp, fsdp1, fsdp2])
 def test_two_processes_train_like_one(wrap: Callable[[nn.Module], nn.Module], tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(work, (wrap, free_port(), tmp_path / "result.pt"), nprocs=PROCESSES)
+    run(wrap, free_port(), tmp_path / "result.pt")
     result = torch.load(tmp_path / "result.pt")
     alone = TwoMixers()
     losses = torch.tensor(train(alone, batch()))
