@@ -42,7 +42,7 @@ def read(path: Path) -> tuple[dict, dict]:
     curves = defaultdict(lambda: defaultdict(dict))
     for line in lines:
         config = line["config"]
-        if setting_of(config) == newest:
+        if setting_of(config) == newest and config["mixer"] in STYLE:  # an older version had other mixers
             curves[config["mixer"]][config["seed"]][line["step"]] = line
     return lines[-1]["config"], curves
 
