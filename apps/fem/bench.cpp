@@ -132,7 +132,7 @@ void add_bench_command(CLI::App& app) {
       "A stack of four layers. Shapes, float32: D 768, H 12, after 4096 tokens\n"
       "  D1   one sequence\n"
       "  D8   8 sequences\n"
-      "  D32  32 sequences\n"
+      "  D32  32 sequences; takes about 10 GB\n"
       "\n"
       "Both sides run in turn in this process. Ctrl-C ends early with what there is.\n"
       "\nExample:\n  fem bench decode --priors softmax,gla --shapes D1 --repeats 201 --json decode.jsonl",

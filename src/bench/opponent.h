@@ -30,13 +30,14 @@ class AttentionLayer {
   std::vector<at::Tensor> parameters_;
 };
 
-// The same with a cache of keys and values, begun at shape.length random tokens, with room for as many again.
+// The same with a cache of keys and values of shape.length random tokens. It has room for some more, and goes back to
+// where it began when that is used up: any number of steps can be timed.
 class DecodingAttentionLayer : public AttentionLayer {
  public:
   explicit DecodingAttentionLayer(const Shape& shape);
 
   at::Tensor step(const at::Tensor& x);  // one more token, [B, 1, D]
-  int64_t cache_bytes() const;           // of the tokens so far
+  int64_t cache_bytes() const;           // of the tokens it began with
 
  private:
   int64_t tokens_;

@@ -56,7 +56,7 @@ struct Scratch {
   }
 };
 
-// The same for a few tokens, from the weight as it is: every row of it is read once.
+// factor <- hidden weight for a few tokens, from the weight as it is: every row of it is read once.
 template <typename Scalar>
 void form_few_factors(const Modulate& a, const Block& block, const Group& group, const Scratch& s) {
   for (int64_t r = 0; r < block.rows; ++r) std::memset(s.factor + r * s.factor_row, 0, sizeof(float) * group.columns);
