@@ -32,7 +32,7 @@ void cast_and_call(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
 template <c10::DeviceType device>
 void register_autocast(torch::Library& library) {
   for (const char* op : {"softmax_read", "linear_scan", "channel_scan", "ssm_scan", "linear_read", "channel_read",
-                         "ssm_read", "modulate", "gated_read", "mix", "mix_with_state"})
+                         "ssm_read", "modulate", "project", "gated_read", "mix", "mix_with_state"})
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, true>>());
   library.impl("decay_scan", torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, false>>());
 }

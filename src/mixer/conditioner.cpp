@@ -39,8 +39,8 @@ struct Scan {
   at::Tensor u, log_decay;  // [B, T, H_c]
 };
 
-Scan scan_input(const at::Tensor& n, const ConditionerWeights& w, const Batch& batch, const at::Tensor& restart) {
-  Scan scan{linear(n, w.x_f), -at::softplus(linear(n, w.in_f))};
+Scan scan_input(const at::Tensor& u, const at::Tensor& decay, const Batch& batch, const at::Tensor& restart) {
+  Scan scan{u, -at::softplus(decay)};
   if (batch.mask) {  // a masked token adds nothing and lets h pass
     const at::Tensor absent = batch.mask->logical_not().unsqueeze(-1);
     scan = {scan.u.masked_fill(absent, 0), scan.log_decay.masked_fill(absent, 0)};
@@ -54,8 +54,9 @@ template <typename Run>
 at::Tensor hidden(const at::Tensor& x, const ConditionerWeights& w, const Batch& batch, const at::Tensor& restart,
                   Run run) {
   const at::Tensor n = w.norm.weight.defined() ? layer_norm(x, w.norm) : x;
-  const at::Tensor h = run(scan_input(n, w, batch, restart));
-  return l2_gate(linear(n, w.shortcut)) * layer_norm(h, w.ln);
+  const std::vector<at::Tensor> projected = project(n, {w.x_f, w.in_f, w.shortcut});
+  const at::Tensor h = run(scan_input(projected[0], projected[1], batch, restart));
+  return l2_gate(projected[2]) * layer_norm(h, w.ln);
 }
 
 }  // namespace

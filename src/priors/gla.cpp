@@ -10,6 +10,8 @@ namespace {
 
 class GlaPrior final : public Prior {
  public:
+  size_t linear_layers() const override { return 3; }
+
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     std::vector<ParameterSpec> specs = declare_query_and_key(options, sizes);
     const std::vector<double> start = options.dialect == Dialect::kPaper ? half_life_biases(options.n_head)
@@ -33,7 +35,7 @@ class GlaPrior final : public Prior {
   static at::Tensor log_decay(const PriorCall& call) {
     const bool paper = call.options.dialect == Dialect::kPaper;
     const Modulation modulation = paper ? call.modulations[2] : Modulation();
-    const at::Tensor decay = project(call.x, call.linear(2), call.options.n_head, modulation).squeeze(-1);
+    const at::Tensor decay = by_head(call.projected[2], call.options.n_head, modulation).squeeze(-1);
     return paper ? -at::softplus(decay) : -(at::relu(decay) + call.options.eps);
   }
 };

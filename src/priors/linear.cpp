@@ -9,6 +9,8 @@ namespace {
 
 class LinearPrior final : public Prior {
  public:
+  size_t linear_layers() const override { return 2; }
+
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     return declare_query_and_key(options, sizes);
   }

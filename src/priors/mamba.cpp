@@ -34,6 +34,8 @@ class MambaPrior final : public Prior {
  public:
   int64_t head_key(int64_t, int64_t) const override { return 0; }
 
+  size_t linear_layers() const override { return 1; }
+
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     using Init = ParameterSpec::Init;
     const int64_t rank = options.ssm_rank, heads = options.n_head, width = sizes.head_value;
@@ -60,8 +62,8 @@ class MambaPrior final : public Prior {
   Read read(const PriorCall& call) const override {
     const MixerOptions& options = call.options;
     const int64_t rank = options.ssm_rank, value = call.sizes.value, heads = options.n_head;
-    const at::Tensor* own = &call.weights[options.bias ? 2 : 1];  // A_log, D_diag, W_interact
-    const auto parts = linear(call.x, call.linear(0)).split_with_sizes({value, rank, rank}, -1);
+    const at::Tensor* own = call.weights.data();  // A_log, D_diag, W_interact
+    const auto parts = call.projected[0].split_with_sizes({value, rank, rank}, -1);
     const auto positive = [&](const at::Tensor& x) { return at::softplus(x) + options.eps; };
     const at::Tensor step = at::softplus(parts[0]);
 

@@ -12,21 +12,16 @@ namespace fem {
 
 // What a prior sees of one call of the layer.
 struct PriorCall {
-  at::Tensor x;                                // [B, T, D]
+  std::vector<at::Tensor> projected;           // x through the prior's linear layers, [B, T, *] each
   at::Tensor value;                            // [B, T, H, V], clipped if there is a beta
   std::optional<at::Tensor> beta;              // [H, V]; none: only the mean is wanted
   at::Tensor positions;                        // [T] or [B, T]
-  const std::vector<at::Tensor>& weights;      // as declared by parameters()
+  std::vector<at::Tensor> weights;             // as declared by parameters(), after the linear layers
   const std::vector<Modulation>& modulations;  // of leading_widths(), trailing_widths(); undefined if use_conv is off
   const MixerOptions& options;
   const MixerSizes& sizes;
   const Batch& batch;
   MixerState* state;  // may be null; the prior appends to its caches and accumulators
-
-  // The index-th linear layer, of a prior that declares its linear layers first.
-  LinearWeights linear(size_t index) const {
-    return options.bias ? LinearWeights{weights[2 * index], weights[2 * index + 1]} : LinearWeights{weights[index], {}};
-  }
 
   // For a prior whose state is a sum over the past: which tokens are read, and the sums of earlier calls.
   RecurrentReadOptions recurrent() const {
@@ -48,6 +43,9 @@ class Prior {
   virtual int64_t head_key(int64_t budget, int64_t /*head_value*/) const { return budget; }
 
   virtual std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const = 0;
+
+  // How many linear layers of x are the first of its parameters.
+  virtual size_t linear_layers() const = 0;
 
   // Widths of what the conditioner modulates here: before the gates in its output, and after them.
   virtual std::vector<int64_t> leading_widths(const MixerSizes&) const { return {}; }

@@ -1,4 +1,4 @@
-// The one shape of every projection in the layer: linear, modulated by the conditioner, split into heads.
+// The one shape of every projection in the layer: linear, split into heads, modulated by the conditioner.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,17 +8,24 @@
 
 #include "fem/mixer.h"
 #include "fem/ops/modulate.h"
+#include "fem/ops/project.h"
 
 namespace fem {
 
-inline at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
-  return at::linear(x, weights.weight, weights.bias);
+// x through every layer: [B, T, D] -> [B, T, *] each. All layers have a bias, or none has.
+inline std::vector<at::Tensor> project(const at::Tensor& x, const std::vector<LinearWeights>& layers) {
+  std::vector<at::Tensor> weights, biases;
+  for (const LinearWeights& layer : layers) {
+    weights.push_back(layer.weight);
+    if (layer.bias.defined()) biases.push_back(layer.bias);
+  }
+  return project(x, weights, biases);
 }
 
-// x [B, T, D] -> [B, T, H, *]
-inline at::Tensor project(const at::Tensor& x, const LinearWeights& weights, int64_t heads,
-                          const Modulation& modulation = {}, const AfterModulation& after = {}) {
-  const at::Tensor y = linear(x, weights).unflatten(-1, {heads, -1});
+// A projection [B, T, *] -> [B, T, H, *]
+inline at::Tensor by_head(const at::Tensor& projected, int64_t heads, const Modulation& modulation = {},
+                          const AfterModulation& after = {}) {
+  const at::Tensor y = projected.unflatten(-1, {heads, -1});
   const bool as_it_is = !modulation.defined() && !after.table && !after.limit;
   return as_it_is ? y : modulate(y, modulation, after);
 }

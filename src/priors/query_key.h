@@ -22,9 +22,10 @@ inline QueryAndKey query_and_key(const PriorCall& call, std::optional<double> fl
   const MixerOptions& options = call.options;
   AfterModulation after;
   if (options.use_rope)
-    after = {rotary_table(call.positions, call.sizes.head_key, call.x, options.rope_theta, options.dialect), floor, {}};
+    after = {
+        rotary_table(call.positions, call.sizes.head_key, call.value, options.rope_theta, options.dialect), floor, {}};
   const auto projected = [&](size_t index) {
-    const at::Tensor rows = project(call.x, call.linear(index), options.n_head, call.modulations[index], after);
+    const at::Tensor rows = by_head(call.projected[index], options.n_head, call.modulations[index], after);
     return floor && !options.use_rope ? at::relu(rows) + *floor : rows;
   };
   return {projected(0), projected(1)};

@@ -13,6 +13,8 @@ class RnnDecayPrior final : public Prior {
  public:
   int64_t head_key(int64_t, int64_t) const override { return 0; }
 
+  size_t linear_layers() const override { return 1; }
+
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     std::vector<ParameterSpec> specs;
     declare_linear(specs, "W_decay", options.n_embd, half_life_biases(sizes.value), options.bias);
@@ -22,7 +24,7 @@ class RnnDecayPrior final : public Prior {
   std::vector<int64_t> trailing_widths(const MixerSizes& sizes) const override { return {sizes.value}; }
 
   Read read(const PriorCall& call) const override {
-    const at::Tensor decay = project(call.x, call.linear(0), call.options.n_head, call.modulations[0]);
+    const at::Tensor decay = by_head(call.projected[0], call.options.n_head, call.modulations[0]);
     return call.keep_sums(decay_read(-at::softplus(decay), call.value, call.beta, call.recurrent()));
   }
 };

@@ -33,6 +33,8 @@ class RnnSoftmaxPrior final : public Prior {
     return width;
   }
 
+  size_t linear_layers() const override { return 2; }
+
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     return declare_query_and_key(options, sizes);
   }

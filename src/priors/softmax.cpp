@@ -73,6 +73,8 @@ Read sdpa_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
 
 class SoftmaxPrior final : public Prior {
  public:
+  size_t linear_layers() const override { return 2; }
+
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     return declare_query_and_key(options, sizes);
   }

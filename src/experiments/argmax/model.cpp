@@ -53,20 +53,23 @@ Read ArgmaxModel::read(const at::Tensor& x, const at::Tensor& value, const std::
     const auto heads = [&](const at::Tensor& rows) { return rows.unflatten(-1, {config_.heads, -1}); };
     return softmax_read(heads(linear("W_q", x.slice(1, last))), heads(linear("W_k", x)), value, beta);
   }
+  const Prior& prior = prior_of(options_.prior_type);
   std::vector<at::Tensor> weights;
   for (const std::string& name : prior_names_) weights.push_back(parameters_.at(name));
-  const std::vector<Modulation> unconditioned(weights.size());
-  const Read all = prior_of(options_.prior_type)
-                       .read({x,
-                              value,
-                              beta,
-                              at::arange(x.size(1)),
-                              weights,
-                              unconditioned,
-                              options_,
-                              sizes_of(options_),
-                              {},
-                              nullptr});
+  std::vector<LinearWeights> layers;
+  for (size_t i = 0; i < prior.linear_layers(); ++i) layers.push_back({weights[2 * i], weights[2 * i + 1]});
+  weights.erase(weights.begin(), weights.begin() + 2 * layers.size());
+  const std::vector<Modulation> unconditioned(prior_names_.size());
+  const Read all = prior.read({project(x, layers),
+                               value,
+                               beta,
+                               at::arange(x.size(1)),
+                               weights,
+                               unconditioned,
+                               options_,
+                               sizes_of(options_),
+                               {},
+                               nullptr});
   return {all.mean.slice(1, last), beta ? all.free_energy.slice(1, last) : at::Tensor()};
 }
 

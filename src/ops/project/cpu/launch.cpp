@@ -1,0 +1,141 @@
+// From tensors to the project kernels.
+#include <ATen/ATen.h>
+
+#include "ops/jobs.h"
+#include "ops/project/cpu/kernels.h"
+#include "ops/project/project.h"
+
+namespace fem {
+namespace {
+
+using namespace project_kernels;
+
+constexpr int64_t kTile = 12;       // rows of the largest register tile, and a multiple of the others'
+constexpr int64_t kPieceRows = 48;  // of a weight, when few tokens go through it
+
+at::Tensor contiguous(const at::Tensor& x) { return x.contiguous(); }
+
+int64_t blocks_of(int64_t rows, int64_t block) { return (rows + block - 1) / block; }
+
+// Enough blocks that threads end together, of whole tiles.
+int64_t block_rows(int64_t rows) {
+  const int64_t share = blocks_of(rows, 4 * at::get_num_threads());
+  return std::min(kBlockRows, blocks_of(share, kTile) * kTile);
+}
+
+// Tensors in the form the kernels read, kept alive beside the arguments that point into them.
+struct Call {
+  at::Tensor x;
+  TensorVector weights, memory;
+  std::vector<Layer> layers;
+  Project a{};
+
+  Call(const at::Tensor& x, at::TensorList weights) : x(contiguous(x)) {
+    for (const at::Tensor& weight : weights) {
+      this->weights.push_back(contiguous(weight));
+      layers.push_back(
+          {this->weights.back().const_data_ptr(), weight.size(0), nullptr, nullptr, nullptr, nullptr, nullptr});
+    }
+    const int64_t rows = x.numel() / std::max<int64_t>(x.size(-1), 1);
+    a = {
+        x.scalar_type() == at::kBFloat16,   rows, x.size(-1), block_rows(rows), this->x.const_data_ptr(), layers.data(),
+        static_cast<int64_t>(layers.size())};
+  }
+
+  float* take(int64_t floats) {
+    memory.push_back(at::empty({floats}, at::kFloat));
+    return memory.back().data_ptr<float>();
+  }
+  const void* hold(const at::Tensor& tensor) {
+    memory.push_back(contiguous(tensor));
+    return memory.back().const_data_ptr();
+  }
+
+  template <typename Floats, typename Pack>
+  void pack_weights(Floats floats, Pack pack) {
+    for (Layer& layer : layers) layer.panels = take(floats(a, layer));
+    run_jobs(a.count * kPackParts, 0,
+             [&](int64_t job, float*) { pack(a, layers[job / kPackParts], job % kPackParts); });
+  }
+
+  // Rows [0, width) of every weight in pieces of nearly equal size, at least so many a layer; and its columns.
+  std::vector<Piece> pieces(int64_t most_rows, int64_t least_pieces, int64_t columns) const {
+    std::vector<Piece> pieces;
+    for (int64_t i = 0; i < a.count; ++i) {
+      const int64_t width = layers[i].width;
+      const int64_t count = std::max((width + most_rows - 1) / most_rows, std::min(least_pieces, width));
+      for (int64_t p = 0; p < count; ++p)
+        for (int64_t column = 0; column < a.depth; column += columns)
+          pieces.push_back(
+              {i, width * p / count, width * (p + 1) / count, column, std::min(column + columns, a.depth)});
+    }
+    return pieces;
+  }
+};
+
+}  // namespace
+
+TensorVector project_cpu(const at::Tensor& x, at::TensorList weights, at::TensorList biases) {
+  Call call(x, weights);
+  TensorVector outputs;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = weights[i].size(0);
+    outputs.push_back(at::empty(shape, x.options()));
+    call.layers[i].y = outputs.back().data_ptr();
+    if (!biases.empty()) call.layers[i].bias = call.hold(biases[i]);
+  }
+  const Project& a = call.a;
+  if (a.rows == 0) return outputs;
+  if (a.depth == 0) return project_by_definition(x, weights, biases);
+
+  if (a.rows <= kFewRows) {
+    const std::vector<Piece> pieces = call.pieces(kPieceRows, 1, a.depth);
+    run_jobs(static_cast<int64_t>(pieces.size()), a.bfloat16 ? kFewRows * a.depth : 0,
+             [&, run = forward_few()](int64_t job, float* memory) { run(a, pieces[job], memory); });
+  } else if (a.rows <= kSomeRows) {
+    const std::vector<Piece> pieces = call.pieces(kPieceRows, 1, a.depth);
+    float* panels = call.take(column_panels()(a));
+    pack_columns()(a, panels);
+    run_jobs(static_cast<int64_t>(pieces.size()), kPieceRows * (2 * kSomeRows + a.depth),
+             [&, run = forward_some()](int64_t job, float* memory) { run(a, pieces[job], panels, memory); });
+  } else {
+    call.pack_weights(weight_panels(), pack_weight());
+    run_jobs(blocks_of(a.rows, a.block_rows), scratch_floats()(a),
+             [&, run = forward()](int64_t block, float* memory) { run(a, block, memory); });
+  }
+  return outputs;
+}
+
+ProjectGradients project_backward_cpu(at::TensorList grads, const at::Tensor& x, at::TensorList weights, bool input,
+                                      bool biased) {
+  Call call(x, weights);
+  const Project& a = call.a;
+  if (a.rows == 0 || a.depth == 0) return project_gradient(grads, x, weights, input, biased);
+  ProjectGradients d;
+  auto& [dx, dweights, dbiases] = d;
+  dx = at::empty(input ? x.sizes() : at::IntArrayRef{0}, x.options());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    Layer& layer = call.layers[i];
+    layer.y = const_cast<void*>(call.hold(grads[i].to(x.scalar_type())));
+    dweights.push_back(at::empty(weights[i].sizes(), x.options()));
+    layer.grad_weight = dweights.back().data_ptr();
+    if (!biased) continue;
+    dbiases.push_back(at::empty({weights[i].size(0)}, x.options()));
+    layer.grad_bias = dbiases.back().data_ptr();
+  }
+  const int64_t scratch = scratch_floats()(a);
+  if (input) {
+    call.pack_weights(transposed_weight_panels(), pack_weight_transposed());
+    run_jobs(blocks_of(a.rows, a.block_rows), scratch,
+             [&, run = backward_input()](int64_t block, float* memory) { run(a, block, dx.data_ptr(), memory); });
+  }
+  float* panels = call.take(input_panels()(a));
+  run_jobs(blocks_of(a.rows, kInputRows), 0, [&, run = pack_input()](int64_t block, float*) { run(a, block, panels); });
+  const std::vector<Piece> pieces = call.pieces(kBlockRows, 2, kBlockColumns);
+  run_jobs(static_cast<int64_t>(pieces.size()), scratch,
+           [&, run = backward_weight()](int64_t job, float* memory) { run(a, pieces[job], panels, memory); });
+  return d;
+}
+
+}  // namespace fem
