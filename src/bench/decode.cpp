@@ -19,7 +19,7 @@ constexpr int kLayers = 4;  // one after the other, as in a model: no cache of k
 // A mixer that has read shape.length tokens.
 class DecodingMixer {
  public:
-  DecodingMixer(PriorType prior, const Shape& shape) : mixer_(equal_options(prior, shape)) {
+  DecodingMixer(const MixerOptions& options, const Shape& shape) : mixer_(options) {
     const at::NoGradGuard no_grad;
     for (int64_t done = 0; done < shape.length; done += kPiece)
       mixer_->forward(at::randn({shape.batch, std::min(kPiece, shape.length - done), shape.dim}), state_);
@@ -59,6 +59,8 @@ Work step_of(const Stack<Layer>& stack, const Shape& shape) {
   };
 }
 
+Cost of_all_layers(const Cost& layer) { return {kLayers * layer.flops, kLayers * layer.bytes}; }
+
 }  // namespace
 
 std::vector<Case> bench_decode(const Settings& settings, std::ostream& out) {
@@ -67,14 +69,17 @@ std::vector<Case> bench_decode(const Settings& settings, std::ostream& out) {
   for (const Shape& s : settings.shapes) {
     const auto attention = stack_of<DecodingAttentionLayer>(s);
     for (const PriorType prior : settings.priors) {
-      const std::string name = spelled(prior) + " " + s.name;
-      const auto mixers = stack_of<DecodingMixer>(prior, s);
-      const auto ours = static_cast<double>(mixers[0]->state_bytes()),
-                 theirs = static_cast<double>(attention[0]->cache_bytes());
-      const auto mebibytes = [](double bytes) { return fixed(bytes / 1048576, 2) + " MiB"; };
-      memory.add({name, mebibytes(ours), mebibytes(theirs), fixed(ours / theirs, 2)});
+      const MixerOptions options = equal_options(prior, s);
+      const Configuration configuration = mixer_configuration(options, s);
+      const auto mixers = stack_of<DecodingMixer>(options, s);
+      const int64_t ours = mixers[0]->state_bytes(), theirs = attention[0]->cache_bytes();
+      const auto mebibytes = [](int64_t bytes) { return fixed(static_cast<double>(bytes) / 1048576, 2) + " MiB"; };
+      memory.add({configuration.name(), mebibytes(ours), mebibytes(theirs),
+                  fixed(static_cast<double>(ours) / static_cast<double>(theirs), 2)});
       const bool is_softmax = prior == PriorType::kSoftmax;
-      recorder.time(name + " step", {step_of(mixers, s), step_of(attention, s)},
+      recorder.time(configuration, "step",
+                    {step_of(mixers, s), step_of(attention, s), of_all_layers(mixer_step_cost(options, s, ours)),
+                     of_all_layers(attention_step_cost(s, theirs))},
                     is_softmax ? std::optional(kSoftmaxTarget) : std::nullopt);
     }
   }

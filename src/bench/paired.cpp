@@ -12,12 +12,6 @@ namespace {
 // The second warm-up run finds the allocator's and BLAS's buffers in place.
 constexpr int kWarmUps = 2;
 
-double milliseconds(const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
@@ -25,6 +19,12 @@ double median(std::vector<double> values) {
 }
 
 }  // namespace
+
+double milliseconds(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
 
 PairedTimes time_in_turn(const Work& ours, const Work& opponent, int64_t repeats, const Work& between) {
   for (int i = 0; i < kWarmUps; ++i) {

@@ -25,12 +25,17 @@ std::vector<Case> bench_read(const Settings& settings) {
   Recorder recorder("read", "torch sdpa", settings, 2);
   for (const PriorType prior : settings.priors)
     for (const Shape& s : settings.shapes) {
-      const std::string name = spelled(prior) + " " + s.name;
+      const Configuration configuration{prior, s, read_head(s), {}};
+      const Flops our_flops = read_flops(prior, s, configuration.head), their_flops = attention_flops(s);
       const ReadUnderTest ours = read_of(prior, s), theirs = attention_of(s);
       const Targets targets = targets_of(prior, s);
-      recorder.time(name + " forward", {forward_of(ours), forward_of(theirs)}, targets.forward);
-      recorder.time(name + " backward", {backward_of(ours), backward_of(theirs)}, targets.backward);
-      recorder.memory(name + " memory", {both_of(ours), both_of(theirs)}, kMemoryTarget);
+      recorder.time(configuration, "forward",
+                    {forward_of(ours), forward_of(theirs), {our_flops.forward}, {their_flops.forward}},
+                    targets.forward);
+      recorder.time(configuration, "backward",
+                    {backward_of(ours), backward_of(theirs), {our_flops.backward}, {their_flops.backward}},
+                    targets.backward);
+      recorder.memory(configuration, {both_of(ours), both_of(theirs)}, kMemoryTarget);
     }
   return recorder.cases();
 }

@@ -39,11 +39,13 @@ ReadUnderTest differentiable(variable_list inputs, Run run) {
 
 }  // namespace
 
+Head read_head(const Shape& s) { return {s.dim / s.heads, s.dim / s.heads / 2}; }
+
 ReadUnderTest read_of(PriorType prior, const Shape& s) {
-  const int64_t key = s.dim / s.heads, value = key / 2;
+  const auto [key, value] = read_head(s);
   const at::Tensor v = projected(s, value), beta = at::full({s.heads, value}, kBeta);
-  const auto key_like = [&] { return projected(s, key); };
-  const auto feature = [&] { return at::relu(projected(s, key)) + 1e-6; };
+  const auto key_like = [&] { return projected(s, read_head(s).key); };
+  const auto feature = [&] { return at::relu(key_like()) + 1e-6; };
   const auto positive = [&](at::IntArrayRef shape) { return at::rand(shape) + 0.1; };
   switch (prior) {
     case PriorType::kSoftmax:

@@ -8,6 +8,7 @@
 
 #include "bench/paired.h"
 #include "bench/shapes.h"
+#include "bench/work.h"
 #include "fem/options.h"
 
 namespace fem::bench {
@@ -18,6 +19,7 @@ struct ReadUnderTest {
   std::function<std::vector<at::Tensor>()> read;  // differentiable outputs
 };
 
+Head read_head(const Shape& shape);  // D / H wide keys, values half as wide: of the free energy and the mean each
 ReadUnderTest read_of(PriorType prior, const Shape& shape);
 ReadUnderTest attention_of(const Shape& shape);  // torch's fused attention of the same total width
 

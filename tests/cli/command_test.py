@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 FEM = ""
+TREE = Path(__file__).resolve().parents[2]
 PRIORS = ("softmax", "linear", "gla", "rnn_softmax", "rnn_decay", "mamba")
 TINY = ["experiment", "argmax", "--preset", "smoke", "--dim", "8", "--heads", "2", "--length", "12", "--batch", "16"]
 
@@ -101,6 +102,52 @@ class Command(unittest.TestCase):
                 self.assertEqual(o["repeats"], 1 if unit == "bytes" else 3)
                 self.assertLessEqual({"ours_ms", "opponent_ms"}, o.keys())
                 self.assertIn(o["case"], result.stdout)
+
+    def test_bench_json_says_how_near_to_the_roof_and_on_what(self):
+        path = self.folder / "layer.jsonl"
+        result = fem("bench", "layer", "--shapes", "tiny", "--repeats", 1, "--json", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"Roof: \d+ GFLOP/s, \d+\.\d GB/s measured in this run")
+        self.assertTrue(all(len(line) <= 110 for line in result.stdout.splitlines()), result.stdout)
+        for o in lines(path):
+            for peak in ("peak_gflops", "peak_gbytes_per_s"):
+                self.assertTrue(0 < o[peak] < math.inf)
+            self.assertEqual(o["configuration"]["shape"]["length"], 48)
+            self.assertEqual(o["configuration"]["mixer"]["use_conv"], not o["case"].endswith("without C"))
+            self.assertLessEqual({"cpu", "cores", "isa", "threads", "caches"}, o["machine"].keys())
+            if o["kind"] != "memory":
+                self.assertIsNone(o["bytes"])
+                self.assertAlmostEqual(o["gflops"], o["flops"] / o["ours_ms"] / 1e6)
+                self.assertAlmostEqual(
+                    o["opponent_work"]["gflops"], o["opponent_work"]["flops"] / o["opponent_ms"] / 1e6
+                )
+
+    def test_bench_report_is_one_page_a_machine(self):
+        figures, out = self.folder / "figures", self.folder / "out"
+        figures.mkdir()
+        out.mkdir()
+        for bench in ("read", "layer", "decode"):
+            words = ("--priors", "softmax,mamba", "--shapes", "tiny", "--repeats", 1)
+            result = fem("bench", bench, *words, "--json", figures / f"{bench}.jsonl")
+            (figures / f"{bench}.txt").write_text(result.stdout)
+        python = Path(os.environ.get("VIRTUAL_ENV", TREE / ".venv")) / "bin" / "python"
+        script = TREE / "scripts" / "bench_report.py"
+        made = subprocess.run([python, script, figures, out], capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        files = {path.suffix: path for path in out.iterdir()}
+        self.assertEqual({path.stem for path in files.values()}, {files[".md"].stem})
+        self.assertEqual(files[".png"].read_bytes()[1:4], b"PNG")
+        self.assertEqual({o["bench"] for o in lines(files[".jsonl"])}, {"read", "layer", "decode"})
+        page = files[".md"].read_text()
+        for part in (
+            "softmax tiny forward+backward",
+            "mamba tiny step",
+            "GFLOP/s",
+            "GB/s",
+            files[".png"].name,
+            "ssm_rank",
+        ):
+            self.assertIn(part, page)
 
     def test_bench_growth_fits_an_exponent_for_every_read(self):
         path = self.folder / "growth.jsonl"
