@@ -6,6 +6,7 @@
 #include "mixer/check.h"
 #include "mixer/conditioner.h"
 #include "mixer/positions.h"
+#include "ops/modulate/again.h"
 #include "priors/prior.h"
 #include "priors/projection.h"
 
@@ -20,33 +21,61 @@ std::optional<at::Tensor> beta_of(const MixerWeights& w, const MixerOptions& opt
   return beta.unflatten(0, {options.n_head, -1});
 }
 
+// x through every linear layer at once.
+struct Projections {
+  at::Tensor value, temperature_gate, outer_gate;
+  std::vector<at::Tensor> prior;
+};
+
+Projections project_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, size_t of_prior) {
+  std::vector<LinearWeights> layers{w.value};
+  for (size_t i = 0; i < of_prior; ++i)
+    layers.push_back(options.bias ? LinearWeights{w.prior[2 * i], w.prior[2 * i + 1]} : LinearWeights{w.prior[i], {}});
+  if (options.has_free_energy()) layers.push_back(w.temperature_gate);
+  if (options.use_outer_gate) layers.push_back(w.outer_gate);
+
+  const std::vector<at::Tensor> all = project(x, layers);
+  Projections p;
+  auto next = all.begin();
+  p.value = *next++;
+  p.prior.assign(next, next + of_prior);
+  next += of_prior;
+  if (options.has_free_energy()) p.temperature_gate = *next++;
+  if (options.use_outer_gate) p.outer_gate = *next++;
+  return p;
+}
+
 at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes,
                       const Batch& batch, MixerState* state, bool training) {
+  const MakeAgainGuard recompute;
   const int64_t heads = options.n_head;
   const Prior& prior = prior_of(options.prior_type);
   const Positions positions = positions_of(x, batch, state);
   const std::optional<at::Tensor> beta = beta_of(w, options);
 
   const Conditioning c = condition(x, w, options, sizes, positions, batch, state);
+  const Projections p = project_tokens(x, w, options, prior.linear_layers());
+  const auto own = w.prior.begin() + prior.linear_layers() * (options.bias ? 2 : 1);
 
   at::Tensor value;
   if (prior.squashes_value(options)) {
-    value = project(x, w.value, heads, c.value).sigmoid();
+    value = by_head(p.value, heads, c.value).sigmoid();
     if (beta) value = clip_value(value, *beta, options.value_logexp_cap);
   } else {
     AfterModulation clip;
     if (beta) clip.limit = options.value_logexp_cap / *beta;
-    value = project(x, w.value, heads, c.value, clip);
+    value = by_head(p.value, heads, c.value, clip);
   }
 
-  const Read read = prior.read({x, value, beta, positions.index, w.prior, c.prior, options, sizes, batch, state});
+  const Read read =
+      prior.read({p.prior, value, beta, positions.index, {own, w.prior.end()}, c.prior, options, sizes, batch, state});
 
   std::optional<at::Tensor> temperature_logit, gate_logit;
-  if (beta) temperature_logit = project(x, w.temperature_gate, heads, c.temperature_gate);
-  if (options.use_outer_gate) gate_logit = project(x, w.outer_gate, heads, c.outer_gate);
+  if (beta) temperature_logit = by_head(p.temperature_gate, heads, c.temperature_gate);
+  if (options.use_outer_gate) gate_logit = by_head(p.outer_gate, heads, c.outer_gate);
   const at::Tensor gated = gated_read(read, temperature_logit, gate_logit, options.eps).flatten(2);
 
-  return linear(at::dropout(gated, options.dropout, training), w.output);
+  return project(at::dropout(gated, options.dropout, training), {w.output})[0];
 }
 
 }  // namespace

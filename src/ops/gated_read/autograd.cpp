@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "ops/gated_read/gated_read.h"
+#include "ops/modulate/again.h"
 #include "ops/transforms.h"
 
 namespace fem {
@@ -18,20 +19,24 @@ struct GatedReadFunction : torch::autograd::Function<GatedReadFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& mean, const OptionalTensor& free_energy,
                             const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    ctx->save_for_backward({mean, free_energy.value_or(at::Tensor()), temperature_logit.value_or(at::Tensor()),
-                            gate_logit.value_or(at::Tensor())});
+    KeptInputs kept;
+    kept.add(temperature_logit.value_or(at::Tensor()));
+    kept.add(gate_logit.value_or(at::Tensor()));
+    kept.save(ctx, {mean, free_energy.value_or(at::Tensor())});
     ctx->saved_data["eps"] = eps;
     return call_gated_read(mean, free_energy, temperature_logit, gate_logit, eps);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const variable_list saved = ctx->get_saved_variables();
+    const SavedInputs saved(ctx);
+    const at::Tensor &mean = saved.other(0), &free_energy = saved.other(1);
+    const at::Tensor temperature = saved.input(0), gate = saved.input(1);
     const auto [dmean, dfree_energy, dtemperature, dgate] =
-        call_gated_read_backward(grad[0], saved[0], if_defined(saved[1]), if_defined(saved[2]), if_defined(saved[3]),
+        call_gated_read_backward(grad[0], mean, if_defined(free_energy), if_defined(temperature), if_defined(gate),
                                  ctx->saved_data["eps"].toDouble());
     const at::Tensor none;
-    return {dmean, saved[1].defined() ? dfree_energy : none, saved[2].defined() ? dtemperature : none,
-            saved[3].defined() ? dgate : none, none};
+    return {dmean, free_energy.defined() ? dfree_energy : none, temperature.defined() ? dtemperature : none,
+            gate.defined() ? dgate : none, none};
   }
 };
 

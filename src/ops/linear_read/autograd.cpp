@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "ops/linear_read/linear_read.h"
+#include "ops/modulate/again.h"
 #include "ops/transforms.h"
 
 namespace fem {
@@ -24,9 +25,10 @@ struct LinearReadFunction : torch::autograd::Function<LinearReadFunction> {
     auto [mean, free_energy, log_normalizer, state, checkpoints] =
         call_linear_scan(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
     const at::Tensor none;
-    ctx->save_for_backward({query, key, value, beta.value_or(none), log_decay.value_or(none), key_mask.value_or(none),
-                            cu_seqlens.value_or(none), initial.value_or(none), mean, free_energy, log_normalizer,
-                            checkpoints});
+    KeptInputs kept;
+    for (const at::Tensor& input : {query, key, value}) kept.add(input);
+    kept.save(ctx, {beta.value_or(none), log_decay.value_or(none), key_mask.value_or(none), cu_seqlens.value_or(none),
+                    initial.value_or(none), mean, free_energy, log_normalizer, checkpoints});
     ctx->saved_data["strict"] = strict;
     ctx->set_materialize_grads(false);
     ctx->mark_non_differentiable({checkpoints});
@@ -34,11 +36,12 @@ struct LinearReadFunction : torch::autograd::Function<LinearReadFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const variable_list saved = ctx->get_saved_variables();
+    const SavedInputs saved(ctx);
+    const auto other = [&](size_t index) { return if_defined(saved.other(index)); };
     const auto [dquery, dkey, dvalue, dbeta, dlog_decay, dinitial] = call_linear_scan_backward(
-        if_defined(grad[0]), if_defined(grad[1]), if_defined(grad[2]), if_defined(grad[3]), saved[0], saved[1],
-        saved[2], if_defined(saved[3]), if_defined(saved[4]), if_defined(saved[5]), if_defined(saved[6]),
-        if_defined(saved[7]), ctx->saved_data["strict"].toBool(), saved[8], saved[9], saved[10], saved[11]);
+        if_defined(grad[0]), if_defined(grad[1]), if_defined(grad[2]), if_defined(grad[3]), saved.input(0),
+        saved.input(1), saved.input(2), other(0), other(1), other(2), other(3), other(4),
+        ctx->saved_data["strict"].toBool(), saved.other(5), saved.other(6), saved.other(7), saved.other(8));
     const at::Tensor none;
     const auto if_given = [&](const at::Tensor& input, const at::Tensor& gradient) {
       return input.defined() ? gradient : none;
@@ -46,11 +49,11 @@ struct LinearReadFunction : torch::autograd::Function<LinearReadFunction> {
     return {dquery,
             dkey,
             dvalue,
-            if_given(saved[3], dbeta),
-            if_given(saved[4], dlog_decay),
+            if_given(saved.other(0), dbeta),
+            if_given(saved.other(1), dlog_decay),
             none,
             none,
-            if_given(saved[7], dinitial),
+            if_given(saved.other(4), dinitial),
             none};
   }
 };

@@ -1,8 +1,10 @@
-// Keeps query, key, value, beta and the three outputs; exp(beta v), z = exp(beta F) and p are recomputed.
+// Keeps query, key, value (or what modulate made them from), beta and the three outputs; exp(beta v), z = exp(beta F)
+// and p are recomputed.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "ops/modulate/again.h"
 #include "ops/softmax_read/reference.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/transforms.h"
@@ -23,8 +25,10 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto [mean, free_energy, log_normalizer] =
         call_softmax_read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
-    ctx->save_for_backward({query, key, value, beta.value_or(at::Tensor()), key_mask.value_or(at::Tensor()),
-                            cu_seqlens.value_or(at::Tensor()), mean, free_energy, log_normalizer});
+    KeptInputs kept;
+    for (const at::Tensor& input : {query, key, value}) kept.add(input);
+    kept.save(ctx, {beta.value_or(at::Tensor()), key_mask.value_or(at::Tensor()), cu_seqlens.value_or(at::Tensor()),
+                    mean, free_energy, log_normalizer});
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["window"] = window;
@@ -33,13 +37,48 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const variable_list saved = ctx->get_saved_variables();
-    const auto [dquery, dkey, dvalue, dbeta] = call_softmax_read_backward(
-        grad[0], grad[1], saved[0], saved[1], saved[2], if_defined(saved[3]), saved[6], saved[7], saved[8],
-        ctx->saved_data["scale"].toOptional<double>(), ctx->saved_data["causal"].toBool(),
-        ctx->saved_data["window"].toOptional<int64_t>(), if_defined(saved[4]), if_defined(saved[5]));
+    const SavedInputs saved(ctx);
+    const bool in_groups = saved.is_made_again(0) && !at::GradMode::is_enabled();
+    const auto [dquery, dkey, dvalue, dbeta] =
+        in_groups ? backward_in_groups(ctx, saved, grad) : backward_of_heads(ctx, saved, grad, 0, grad[0].size(2));
     const at::Tensor none;
-    return {dquery, dkey, dvalue, saved[3].defined() ? dbeta : none, none, none, none, none, none};
+    return {dquery, dkey, dvalue, saved.other(0).defined() ? dbeta : none, none, none, none, none, none};
+  }
+
+  static Tensors4 backward_of_heads(AutogradContext* ctx, const SavedInputs& saved, const variable_list& grad,
+                                    int64_t first, int64_t count) {
+    const auto heads = [&](const at::Tensor& x) { return x.dim() > 1 ? x.narrow(2, first, count) : x; };
+    const auto beta = saved.other(0).defined() ? OptionalTensor(saved.other(0).narrow(0, first, count)) : std::nullopt;
+    return call_softmax_read_backward(heads(grad[0]), heads(grad[1]), saved.heads(0, first, count),
+                                      saved.heads(1, first, count), saved.heads(2, first, count), beta,
+                                      heads(saved.other(3)), heads(saved.other(4)), heads(saved.other(5)).contiguous(),
+                                      ctx->saved_data["scale"].toOptional<double>(), ctx->saved_data["causal"].toBool(),
+                                      ctx->saved_data["window"].toOptional<int64_t>(), if_defined(saved.other(1)),
+                                      if_defined(saved.other(2)));
+  }
+
+  // A few heads at a time: of what is made again, only theirs is there.
+  static Tensors4 backward_in_groups(AutogradContext* ctx, const SavedInputs& saved, const variable_list& grad) {
+    constexpr int64_t kGroups = 4;
+    const int64_t heads = grad[0].size(2), group = (heads + kGroups - 1) / kGroups;
+    Tensors4 all;
+    for (int64_t first = 0; first < heads; first += group) {
+      const int64_t count = std::min(group, heads - first);
+      const Tensors4 part = backward_of_heads(ctx, saved, grad, first, count);
+      const auto put = [&](at::Tensor& to, const at::Tensor& from, int64_t dim) {
+        if (!to.defined()) {
+          std::vector<int64_t> shape = from.sizes().vec();
+          shape[dim] = from.numel() ? heads : 0;
+          to = at::empty(shape, from.options());
+        }
+        if (from.numel()) to.narrow(dim, first, count).copy_(from);
+      };
+      put(std::get<0>(all), std::get<0>(part), 2);
+      put(std::get<1>(all), std::get<1>(part), 2);
+      put(std::get<2>(all), std::get<2>(part), 2);
+      put(std::get<3>(all), std::get<3>(part), 0);
+    }
+    return all;
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "cpu/partition.h"
 #include "ops/exponents.h"
+#include "ops/jobs.h"
 #include "ops/softmax_read/cpu/kernels.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/softmax_read/visibility.h"
@@ -108,11 +109,11 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
   at::parallel_for(0, packed, 1, [&, run = pack_keys()](int64_t begin, int64_t end) { run(a, begin, end); });
   check_exponents(largest, "softmax_read");
 
-  const at::Tensor scratch = at::empty({parts, blocks.scratch}, float_options);
-  const auto borders = cpu::equal_cost_borders(block_costs(in.keys_of_query, blocks.queries), heads, parts);
-  at::parallel_for(0, parts, 1, [&, run = forward()](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part)
-      run(a, borders[part], borders[part + 1], scratch.data_ptr<float>() + part * blocks.scratch);
+  // Of a causal read the last queries see most keys: they come first.
+  const int64_t query_blocks = (a.queries + blocks.queries - 1) / blocks.queries;
+  run_jobs(heads * query_blocks, blocks.scratch, [&, run = forward()](int64_t job, float* memory) {
+    const int64_t item = job % heads * query_blocks + query_blocks - 1 - job / heads;
+    run(a, item, item + 1, memory);
   });
   return {mean, free_energy, log_normalizer};
 }
