@@ -6,5 +6,7 @@ namespace fem {
 
 std::string version();          // of this library, "0.1.0"
 std::string instruction_set();  // the kernels in use: "generic", "avx2" or "avx512"
+// What multiplies bfloat16 in softmax_read: "AMX", "AVX512_BF16" or "float32 tiles (no AMX or AVX512_BF16)".
+std::string bfloat16_products();
 
 }  // namespace fem

@@ -67,8 +67,17 @@ at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOpt
     value = by_head(p.value, heads, c.value, clip);
   }
 
-  const Read read =
-      prior.read({p.prior, value, beta, positions.index, {own, w.prior.end()}, c.prior, options, sizes, batch, state});
+  const Read read = prior.read({p.prior,
+                                value,
+                                beta,
+                                positions.index,
+                                positions.start,
+                                {own, w.prior.end()},
+                                c.prior,
+                                options,
+                                sizes,
+                                batch,
+                                state});
 
   std::optional<at::Tensor> temperature_logit, gate_logit;
   if (beta) temperature_logit = by_head(p.temperature_gate, heads, c.temperature_gate);

@@ -1,37 +1,16 @@
 #include "fem/ops/softmax_read.h"
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "support/gradient_check.h"
 #include "support/kernel_test.h"
-#include "support/softmax_cases.h"
+#include "support/softmax_run.h"
 #include "support/tolerance.h"
 
 namespace fem::testing {
 namespace {
 
 using SoftmaxRead = KernelTest;
+using Result = SoftmaxResult;
 FEM_ON_EVERY_ISA(SoftmaxRead);
-
-struct Result {
-  fem::SoftmaxRead read;
-  std::vector<at::Tensor> gradients;  // query, key, value, beta
-};
-
-// The read and the gradients of <g1, mean> + <g2, free energy>.
-template <typename ReadFunction>
-Result run(ReadFunction&& function, const SoftmaxInputs& in, const at::Tensor& g1, const at::Tensor& g2) {
-  Result result{function(in.query, in.key, in.value, in.beta, in.options), {}};
-  std::vector<at::Tensor> outputs{result.read.mean}, seeds{g1.to(in.query.scalar_type())},
-      wrt{in.query, in.key, in.value};
-  if (in.beta) {
-    outputs.push_back(result.read.free_energy);
-    seeds.push_back(g2.to(in.query.scalar_type()));
-    wrt.push_back(*in.beta);
-  }
-  result.gradients = torch::autograd::grad(outputs, wrt, seeds);
-  return result;
-}
 
 // Runs case c by kernel in dtype and by the definition in float64 on the same (rounded) inputs, and compares all.
 void expect_kernel_equals_definition(const SoftmaxCase& c, at::ScalarType dtype) {
@@ -42,22 +21,7 @@ void expect_kernel_equals_definition(const SoftmaxCase& c, at::ScalarType dtype)
   const at::Tensor g2 = at::randn_like(g1).to(dtype).to(at::kDouble);
   const Result expected = run(softmax_read_definition, exact, g1, g2);
   const Result actual = run(fem::softmax_read, low, g1, g2);
-
-  const Tolerance forward = forward_tolerance(dtype), backward = gradient_tolerance(dtype);
-  EXPECT_TRUE(close(actual.read.mean, expected.read.mean, forward));
-  EXPECT_TRUE(
-      close(actual.read.log_normalizer, expected.read.log_normalizer, dtype == at::kDouble ? kFloat64 : kFloat32));
-  if (exact.beta) {
-    EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward));
-  }
-  const char* names[] = {"query", "key", "value", "beta"};
-  for (size_t i = 0; i < actual.gradients.size(); ++i) {
-    SCOPED_TRACE(names[i]);
-    // Gradients of scores vanish where a query sees one key; that of beta is a difference of two sums of this size.
-    const double magnitude =
-        i < 3 ? 1 : (g2 * expected.read.free_energy / *exact.beta).abs().sum({0, 1}).max().item<double>();
-    EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], backward, magnitude));
-  }
+  expect_close(actual, expected, dtype, exact.beta, g2);
 }
 
 TEST_P(SoftmaxRead, Float32MatchesTheDefinition) {

@@ -33,4 +33,15 @@ namespace fem::testing {
                                        << " elements outside";
 }
 
+::testing::AssertionResult about_as_exact(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact,
+                                          double times) {
+  const auto error = [&](const at::Tensor& x) {
+    return (x.detach().to(at::kDouble) - exact.detach()).square().mean().sqrt().item<double>();
+  };
+  const double ours = error(actual), theirs = error(plain);
+  if (theirs == 0 || ours <= times * theirs) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "error " << ours << " (root mean square), plain has " << theirs
+                                       << ", allowed " << times << " times that";
+}
+
 }  // namespace fem::testing

@@ -34,6 +34,9 @@ constexpr Tolerance kBfloat16Gradient{4 * kEps16};
 // A whole layer in bfloat16: every operator rounds.
 constexpr Tolerance kBfloat16Layer{16 * kEps16};
 
+// A bfloat16 kernel that rounds its operands, against plain ATen in bfloat16, which rounds every intermediate result.
+constexpr double kTimesPlainBfloat16 = 2;
+
 inline Tolerance forward_tolerance(at::ScalarType dtype) {
   return dtype == at::kDouble ? kFloat64 : dtype == at::kFloat ? kFloat32 : kBfloat16;
 }
@@ -45,5 +48,9 @@ inline Tolerance gradient_tolerance(at::ScalarType dtype) {
 // and fails, unless a magnitude is given: that of the terms which cancel, where the result is their small difference.
 ::testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, Tolerance tolerance,
                                  double magnitude = 0);
+
+// The root-mean-square error of actual is at most `times` that of plain, unless plain is exact.
+::testing::AssertionResult about_as_exact(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact,
+                                          double times);
 
 }  // namespace fem::testing

@@ -19,6 +19,11 @@ struct RotaryTable {
 RotaryTable rotary_table(const at::Tensor& positions, int64_t width, const at::Tensor& like, double theta = 10000.0,
                          Dialect dialect = Dialect::kPaper);
 
+// The table of positions start, start + 1, ... start + length - 1. Tables are computed once and remembered, one for
+// each width, theta, dialect, dtype and device.
+RotaryTable rotary_table(int64_t start, const c10::SymInt& length, int64_t width, const at::Tensor& like,
+                         double theta = 10000.0, Dialect dialect = Dialect::kPaper);
+
 // Rotary position embedding of x [B, T, H, K] at integer positions [T] or [B, T].
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta = 10000.0,
                   Dialect dialect = Dialect::kPaper);

@@ -20,6 +20,7 @@ void weight_rows(const Project& a, const Piece& piece, const float* panels, floa
     const int64_t tokens = lesser(kInputRows, a.rows - token);
     for (int64_t t = 0; t < tokens; ++t) {
       const auto* from = static_cast<const Scalar*>(layer.y) + (token + t) * layer.width + piece.begin;
+      for (int64_t c = 0; c < rows; c += 16) __builtin_prefetch(from + 8 * layer.width + c);  // rows lie pages apart
       for_vectors(rows, [&](int64_t c, auto&& get, auto&& put) {
         const Floats dy = get(from + c);
         put(grad + t * kGradRow + c, dy);

@@ -9,6 +9,7 @@
 namespace fem::softmax_kernels {
 
 using cpu::Rows;
+struct MatrixUnit;
 
 struct Arguments {
   bool bfloat16;  // else float32
@@ -19,6 +20,7 @@ struct Arguments {
   const int32_t *key_begin, *key_end;      // [Tq] query t sees keys [begin, end) ...
   const int32_t *query_begin, *query_end;  // [Tk] ... and key i is seen by queries [begin, end); backward only
   const bool* key_mask;                    // [B, Tk] of real tokens, or null
+  const MatrixUnit* unit;                  // for bfloat16, or null: then the kernels of namespace bf16 cannot run
 };
 
 struct Forward : Arguments {
@@ -71,5 +73,22 @@ FEM_DECLARE_KERNEL(void, backward, const Backward&, int64_t head, int64_t begin,
 // dquery of tokens [begin, end) <- scale * sum of the parts, each [Tq, padded K].
 FEM_DECLARE_KERNEL(void, write_grad_query, const Backward&, int64_t head, int64_t begin, int64_t end,
                    float* const* parts, int64_t count, void* grad_query)
+
+// The same on the matrix unit, bfloat16 only. mixed holds the keys too (keys_packed is not used); a head's memory is
+// query_rows long instead of Tq.
+namespace bf16 {
+FEM_DECLARE_KERNEL(Blocks, forward_blocks, const Arguments&)
+FEM_DECLARE_KERNEL(int64_t, mixed_block_floats, const Arguments&)
+FEM_DECLARE_KERNEL(void, pack_keys, const Forward&, int64_t begin, int64_t end)
+FEM_DECLARE_KERNEL(void, forward, const Forward&, int64_t begin, int64_t end, float* scratch)
+FEM_DECLARE_KERNEL(Blocks, backward_blocks, const Arguments&)
+FEM_DECLARE_KERNEL(int64_t, query_rows, const Arguments&)
+FEM_DECLARE_KERNEL(int64_t, padded_key_width, const Arguments&)
+FEM_DECLARE_KERNEL(int64_t, gradient_row_width, const Arguments&)
+FEM_DECLARE_KERNEL(void, gather_rows, const Backward&, int64_t head, const HeadScratch&, bool with_grad_beta)
+FEM_DECLARE_KERNEL(void, backward, const Backward&, int64_t head, int64_t begin, int64_t end, const HeadScratch&)
+FEM_DECLARE_KERNEL(void, write_grad_query, const Backward&, int64_t head, int64_t begin, int64_t end,
+                   float* const* parts, int64_t count, void* grad_query)
+}  // namespace bf16
 
 }  // namespace fem::softmax_kernels

@@ -8,6 +8,7 @@
 #include "ops/exponents.h"
 #include "ops/jobs.h"
 #include "ops/softmax_read/cpu/kernels.h"
+#include "ops/softmax_read/cpu/matrix_unit.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/softmax_read/visibility.h"
 
@@ -39,6 +40,7 @@ struct Inputs {
 
   void fill(Arguments& a, std::optional<double> scale) const {
     a.bfloat16 = query.scalar_type() == at::kBFloat16;
+    a.unit = a.bfloat16 ? matrix_unit() : nullptr;
     a.batch = query.size(0);
     a.heads = query.size(2);
     a.queries = query.size(1);
@@ -98,23 +100,27 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
     return {mean, free_energy, log_normalizer};
   }
 
-  const Blocks blocks = forward_blocks()(a);
+  const Blocks blocks = (a.unit ? bf16::forward_blocks() : forward_blocks())(a);
   const int64_t packed = heads * ((a.keys + blocks.keys - 1) / blocks.keys);
-  const at::Tensor mixed = at::empty({packed, mixed_block_floats()(a)}, float_options);
+  const int64_t block_floats = (a.unit ? bf16::mixed_block_floats() : mixed_block_floats())(a);
+  const at::Tensor mixed = at::empty({packed, block_floats}, float_options);
   const at::Tensor largest = at::empty({packed}, float_options);
-  const at::Tensor keys_packed = at::empty({heads, a.keys, a.key_width}, float_options);
+  const at::Tensor keys_packed = at::empty({a.unit ? 0 : heads, a.keys, a.key_width}, float_options);
   a.keys_packed = keys_packed.data_ptr<float>();
   a.mixed = mixed.data_ptr<float>();
   a.largest = largest.data_ptr<float>();
-  at::parallel_for(0, packed, 1, [&, run = pack_keys()](int64_t begin, int64_t end) { run(a, begin, end); });
+  at::parallel_for(0, packed, 1, [&, run = a.unit ? bf16::pack_keys() : pack_keys()](int64_t begin, int64_t end) {
+    run(a, begin, end);
+  });
   check_exponents(largest, "softmax_read");
 
   // Of a causal read the last queries see most keys: they come first.
   const int64_t query_blocks = (a.queries + blocks.queries - 1) / blocks.queries;
-  run_jobs(heads * query_blocks, blocks.scratch, [&, run = forward()](int64_t job, float* memory) {
-    const int64_t item = job % heads * query_blocks + query_blocks - 1 - job / heads;
-    run(a, item, item + 1, memory);
-  });
+  run_jobs(heads * query_blocks, blocks.scratch,
+           [&, run = a.unit ? bf16::forward() : forward()](int64_t job, float* memory) {
+             const int64_t item = job % heads * query_blocks + query_blocks - 1 - job / heads;
+             run(a, item, item + 1, memory);
+           });
   return {mean, free_energy, log_normalizer};
 }
 
@@ -158,10 +164,15 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
 
   // A part takes a run of key blocks. Where a head is divided among parts, each sums dquery in memory of its own and
   // the sums are added in order: the result depends on the number of threads, never on their timing.
-  const Blocks blocks = backward_blocks()(a);
+  const Blocks blocks = (a.unit ? bf16::backward_blocks() : backward_blocks())(a);
+  const auto gather = a.unit ? bf16::gather_rows() : gather_rows();
+  const auto run = a.unit ? bf16::backward() : backward();
+  const auto write = a.unit ? bf16::write_grad_query() : write_grad_query();
   const int64_t key_blocks = (a.keys + blocks.keys - 1) / blocks.keys;
   const auto borders = cpu::equal_cost_borders(block_costs(queries_of_key, blocks.keys), heads, parts);
-  const int64_t query_columns = padded_key_width()(a), row_width = gradient_row_width()(a);
+  const int64_t rows = a.unit ? bf16::query_rows()(a) : a.queries;
+  const int64_t query_columns = (a.unit ? bf16::padded_key_width() : padded_key_width())(a);
+  const int64_t row_width = (a.unit ? bf16::gradient_row_width() : gradient_row_width())(a);
   std::vector<std::vector<at::Tensor>> shares(heads);  // dquery sums of divided heads
   const auto divided = [&](int64_t head) {
     return std::any_of(borders.begin(), borders.end(),
@@ -173,15 +184,15 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
   at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
       if (borders[part] == borders[part + 1]) continue;
-      const at::Tensor queries = at::empty({a.queries, a.key_width}, float_options);
-      const at::Tensor gradients = at::empty({a.queries, row_width}, float_options);
+      const at::Tensor queries = at::empty({rows, query_columns}, float_options);
+      const at::Tensor gradients = at::empty({rows, row_width}, float_options);
       const at::Tensor correction = at::empty({a.queries}, float_options);
       const at::Tensor tiles = at::empty({blocks.scratch}, float_options);
       at::Tensor sums;
       for (int64_t head = borders[part] / key_blocks; head * key_blocks < borders[part + 1]; ++head) {
         const int64_t begin = std::max<int64_t>(borders[part] - head * key_blocks, 0);
         const int64_t end = std::min(borders[part + 1] - head * key_blocks, key_blocks);
-        if (!sums.defined() || !shares[head].empty()) sums = at::empty({a.queries, query_columns}, float_options);
+        if (!sums.defined() || !shares[head].empty()) sums = at::empty({rows, query_columns}, float_options);
         sums.zero_();
         HeadScratch h{queries.data_ptr<float>(),
                       gradients.data_ptr<float>(),
@@ -189,10 +200,10 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
                       sums.data_ptr<float>(),
                       beta ? grad_beta.data_ptr<float>() + (part * a.heads + head % a.heads) * a.value_width : nullptr,
                       tiles.data_ptr<float>()};
-        gather_rows()(a, head, h, /*with_grad_beta=*/begin == 0 && beta.has_value());
-        backward()(a, head, begin, end, h);
+        gather(a, head, h, /*with_grad_beta=*/begin == 0 && beta.has_value());
+        run(a, head, begin, end, h);
         if (shares[head].empty()) {
-          write_grad_query()(a, head, 0, a.queries, &h.grad_query, 1, grad_query.data_ptr());
+          write(a, head, 0, a.queries, &h.grad_query, 1, grad_query.data_ptr());
         } else {
           shares[head][part] = std::exchange(sums, at::Tensor());
         }
@@ -205,7 +216,7 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
       if (share.defined()) sums.push_back(share.data_ptr<float>());
     if (sums.empty()) continue;
     at::parallel_for(0, a.queries, 256, [&](int64_t begin, int64_t end) {
-      write_grad_query()(a, head, begin, end, sums.data(), static_cast<int64_t>(sums.size()), grad_query.data_ptr());
+      write(a, head, begin, end, sums.data(), static_cast<int64_t>(sums.size()), grad_query.data_ptr());
     });
   }
   return result();

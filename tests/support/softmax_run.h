@@ -1,0 +1,51 @@
+// A softmax read and its gradients, by kernel or by definition.
+#pragma once
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include "support/softmax_cases.h"
+#include "support/tolerance.h"
+
+namespace fem::testing {
+
+struct SoftmaxResult {
+  fem::SoftmaxRead read;
+  std::vector<at::Tensor> gradients;  // query, key, value, beta
+};
+
+// The read and the gradients of <g1, mean> + <g2, free energy>.
+template <typename ReadFunction>
+SoftmaxResult run(ReadFunction&& function, const SoftmaxInputs& in, const at::Tensor& g1, const at::Tensor& g2) {
+  SoftmaxResult result{function(in.query, in.key, in.value, in.beta, in.options), {}};
+  std::vector<at::Tensor> outputs{result.read.mean}, seeds{g1.to(in.query.scalar_type())},
+      wrt{in.query, in.key, in.value};
+  if (in.beta) {
+    outputs.push_back(result.read.free_energy);
+    seeds.push_back(g2.to(in.query.scalar_type()));
+    wrt.push_back(*in.beta);
+  }
+  result.gradients = torch::autograd::grad(outputs, wrt, seeds);
+  return result;
+}
+
+// A result of kernels in dtype against the definition in float64, both with the seeds g1 and g2 of run.
+inline void expect_close(const SoftmaxResult& actual, const SoftmaxResult& expected, at::ScalarType dtype,
+                         const std::optional<at::Tensor>& beta, const at::Tensor& g2) {
+  const Tolerance forward = forward_tolerance(dtype), backward = gradient_tolerance(dtype);
+  EXPECT_TRUE(close(actual.read.mean, expected.read.mean, forward));
+  EXPECT_TRUE(
+      close(actual.read.log_normalizer, expected.read.log_normalizer, dtype == at::kDouble ? kFloat64 : kFloat32));
+  if (beta) {
+    EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward));
+  }
+  const char* names[] = {"query", "key", "value", "beta"};
+  for (size_t i = 0; i < actual.gradients.size(); ++i) {
+    SCOPED_TRACE(names[i]);
+    // Gradients of scores vanish where a query sees one key; that of beta is a difference of two sums of this size.
+    const double magnitude =
+        i < 3 ? 1 : (g2 * expected.read.free_energy / *beta).abs().sum({0, 1}).max().item<double>();
+    EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], backward, magnitude));
+  }
+}
+
+}  // namespace fem::testing
