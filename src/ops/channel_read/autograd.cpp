@@ -58,6 +58,10 @@ Tensors5 read_autograd(const at::Tensor& value, const OptionalTensor& beta, cons
                        const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
   if (under_transform())
     return channel_scan_by_definition(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_channel_scan(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
+  }
   const variable_list out =
       ChannelReadFunction::apply(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
   return {out[0], out[1], out[2], out[3], out[4]};

@@ -32,6 +32,10 @@ struct DecayScanFunction : torch::autograd::Function<DecayScanFunction> {
 
 at::Tensor scan_autograd(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
   if (under_transform()) return decay_scan_by_definition(u, log_decay, initial);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_decay_scan(u, log_decay, initial);
+  }
   return DecayScanFunction::apply(u, log_decay, initial);
 }
 

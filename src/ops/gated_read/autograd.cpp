@@ -43,6 +43,10 @@ struct GatedReadFunction : torch::autograd::Function<GatedReadFunction> {
 at::Tensor read_autograd(const at::Tensor& mean, const OptionalTensor& free_energy,
                          const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
   if (under_transform()) return gated_read_by_definition(mean, free_energy, temperature_logit, gate_logit, eps);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_gated_read(mean, free_energy, temperature_logit, gate_logit, eps);
+  }
   return GatedReadFunction::apply(mean, free_energy, temperature_logit, gate_logit, eps);
 }
 

@@ -63,6 +63,10 @@ Tensors5 read_autograd(const at::Tensor& query, const at::Tensor& key, const at:
                        const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
   if (under_transform())
     return linear_scan_by_definition(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_linear_scan(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
+  }
   const variable_list out =
       LinearReadFunction::apply(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
   return {out[0], out[1], out[2], out[3], out[4]};

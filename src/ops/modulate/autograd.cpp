@@ -46,6 +46,10 @@ at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, 
                              const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
                              const OptionalTensor& limit) {
   if (under_transform()) return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_modulate(x, hidden, weight, cosine, sine, floor, limit);
+  }
   return ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit);
 }
 

@@ -38,6 +38,10 @@ struct ProjectFunction : torch::autograd::Function<ProjectFunction> {
 
 TensorVector project_autograd(const at::Tensor& x, at::TensorList weights, at::TensorList biases) {
   if (under_transform()) return project_by_definition(x, weights, biases);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_project(x, weights, biases);
+  }
   return ProjectFunction::apply(x, weights, biases);
 }
 

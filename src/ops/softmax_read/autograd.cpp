@@ -88,6 +88,10 @@ Tensors3 read_autograd(const at::Tensor& query, const at::Tensor& key, const at:
                        const OptionalTensor& cu_seqlens) {
   if (under_transform())
     return softmax_read_by_definition(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_softmax_read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+  }
   const variable_list out =
       SoftmaxReadFunction::apply(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
   return {out[0], out[1], out[2]};

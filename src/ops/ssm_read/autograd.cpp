@@ -49,6 +49,10 @@ SsmReadOutputs read_autograd(const at::Tensor& value, const OptionalTensor& beta
                              const OptionalTensor& initial, bool strict) {
   if (under_transform())
     return ssm_scan_by_definition(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
+  if (without_gradients()) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_ssm_scan(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
+  }
   const variable_list out =
       SsmReadFunction::apply(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
   return {out[0], out[1], out[2], out[3], out[4]};

@@ -1,12 +1,15 @@
 // A few queries over many keys (decoding). A token's row of keys, and of values, holds all heads: they are read side by
 // side, so that memory is walked once and in order, and threads share the tokens, not the heads. exp(beta v) is
 // recomputed, which costs less than reading it.
+#include <utility>
+
 #include "ops/softmax_read/cpu/common.h"
 
 namespace fem::softmax_kernels {
 namespace {
 
-constexpr int64_t kChunk = 128;     // keys whose scores wait on the stack
+constexpr int64_t kChunk = 16;      // keys whose scores wait on the stack: two chunks and their values fit in L2
+constexpr int kWide = 2;            // vectors of sums that are worked on together
 constexpr int64_t kMostHeads = 64;  // heads that are read side by side
 
 // The sums 2^g sum_i e^{s_i - highest} [v, e]_i of one head, the same sum of 1, and the highest score.
@@ -57,14 +60,57 @@ inline void weigh(Sums& sums, float* scores, int64_t count, float highest, int64
   sums.total += sum(total);
 }
 
-// Brings the keys of a token to L2 while the values of an earlier one are worked on.
+// Brings part number part out of parts of the keys and values of count tokens to L2.
 template <typename Scalar>
-inline void fetch_key(const Forward& a, int64_t batch, int64_t token, int64_t first, int64_t past) {
+inline void fetch(const Forward& a, int64_t batch, int64_t token, int64_t count, int64_t part, int64_t parts) {
   constexpr auto kLine = static_cast<int64_t>(64 / sizeof(Scalar));
-  for (int64_t head = first; head < past; ++head) {
-    const Scalar* key = row<Scalar>(a.key, batch, token, head);
-    for (int64_t i = 0; i < a.key_width; i += kLine) __builtin_prefetch(key + i, 0, 2);
+  for (int64_t n = count * part / parts; n < count * (part + 1) / parts; ++n)
+    for (const auto& [tensor, width] : {std::pair{&a.key, a.key_width}, std::pair{&a.value, a.value_width}})
+      for (int64_t head = 0; head < a.heads; ++head) {
+        const Scalar* from = row<Scalar>(*tensor, batch, token + n, head);
+        for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(from + i, 0, 2);
+      }
+}
+
+// What a chunk of keys adds to kVectors vectors of the sums, which stay in registers meanwhile.
+template <int kVectors, typename Scalar>
+inline void add_values(const float* weights, int64_t keys, const bool* real, const Scalar* value, int64_t value_row,
+                       const float* beta, float* out, float* out_energy, Floats& largest) {
+  Floats sums[kVectors], energies[kVectors], scale[kVectors];
+  Floats most = largest;
+  for (int i = 0; i < kVectors; ++i) {
+    sums[i] = load(out + i * kLanes);
+    energies[i] = beta ? load(out_energy + i * kLanes) : Floats{};
+    scale[i] = beta ? load(beta + i * kLanes) : Floats{};
   }
+  for (int64_t n = 0; n < keys; ++n, value += value_row) {
+    if (real && !real[n]) continue;
+    const Floats p = splat(weights[n]);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) {
+      const Floats x = load(value + i * kLanes), exponent = scale[i] * x;
+      sums[i] += p * x;
+      most = most > abs(exponent) ? most : abs(exponent);
+      energies[i] += p * exp(exponent);
+    }
+  }
+  for (int i = 0; i < kVectors; ++i) {
+    store(out + i * kLanes, sums[i]);
+    if (beta) store(out_energy + i * kLanes, energies[i]);
+  }
+  largest = most;
+}
+
+// The same for the last channels, fewer than a vector.
+template <typename Scalar>
+inline void add_last_values(const float* weights, int64_t keys, const bool* real, const Scalar* value,
+                            int64_t value_row, const float* beta, int64_t count, float* out, float* out_energy,
+                            Floats& largest) {
+  Scalar rows[kChunk * kLanes] = {};
+  for (int64_t n = 0; n < keys; ++n) std::memcpy(rows + n * kLanes, value + n * value_row, count * sizeof(Scalar));
+  float scale[kLanes] = {};
+  if (beta) std::memcpy(scale, beta, count * sizeof(float));
+  add_values<1>(weights, keys, real, rows, kLanes, beta ? scale : nullptr, out, out_energy, largest);
 }
 
 // Heads [first, past) of one query over the keys [begin, end).
@@ -96,24 +142,23 @@ void read_keys(const Forward& a, int64_t item, int64_t batch, int64_t t, int64_t
       Sums sums = sums_at(a, memory, item, t, head);
       weigh(sums, scores[head - first], keys, highest[head - first], mixed);
     }
-    for (int64_t n = 0; n < keys; ++n) {
-      if (base + n + kChunk < end) fetch_key<Scalar>(a, batch, base + n + kChunk, first, past);
-      if (real && !real[base + n]) continue;
-      for (int64_t head = first; head < past; ++head) {
-        const Scalar* value = row<Scalar>(a.value, batch, base + n, head);
-        const float* beta = a.beta ? a.beta + head * width : nullptr;
-        const float p = scores[head - first][n];
-        float* out = sums_at(a, memory, item, t, head).mixed;
-        Floats& most = largest[head - first];
-        for_vectors(width, [&](int64_t c, auto&& get, auto&&) {
-          const Floats x = get(value + c);
-          store(out + c, load(out + c) + p * x);
-          if (!beta) return;
-          const Floats exponent = get(beta + c) * x;
-          most = most > abs(exponent) ? most : abs(exponent);
-          store(out + part + c, load(out + part + c) + p * exp(exponent));
-        });
-      }
+    for (int64_t head = first; head < past; ++head) {
+      // A share of the next chunk for every head: it arrives while the exponentials of this one are computed.
+      fetch<Scalar>(a, batch, base + kChunk, lesser(kChunk, end - base - kChunk), head - first, past - first);
+      const bool* seen = real ? real + base : nullptr;
+      float* out = sums_at(a, memory, item, t, head).mixed;
+      const float* beta = a.beta ? a.beta + head * width : nullptr;
+      const Scalar* value = row<Scalar>(a.value, batch, base, head);
+      int64_t c = 0;
+      for (; c + kWide * kLanes <= width; c += kWide * kLanes)
+        add_values<kWide>(scores[head - first], keys, seen, value + c, a.value.token, beta ? beta + c : nullptr,
+                          out + c, out + part + c, largest[head - first]);
+      for (; c + kLanes <= width; c += kLanes)
+        add_values<1>(scores[head - first], keys, seen, value + c, a.value.token, beta ? beta + c : nullptr, out + c,
+                      out + part + c, largest[head - first]);
+      if (c < width)
+        add_last_values(scores[head - first], keys, seen, value + c, a.value.token, beta ? beta + c : nullptr,
+                        width - c, out + c, out + part + c, largest[head - first]);
     }
   }
   for (int64_t head = first; head < past; ++head)
