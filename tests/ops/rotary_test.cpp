@@ -37,6 +37,18 @@ TEST(Rotary, PaperDialectDependsOnDistancesAloneAndTheReferenceDialectDoesNot) {
   EXPECT_GT(gap(Dialect::kReference), 1e-3);
 }
 
+TEST(Rotary, TablesThatAreRememberedEqualThoseOfTheirPositions) {
+  for (const auto dialect : {Dialect::kPaper, Dialect::kReference})
+    for (const auto& [start, length] : {std::pair<int64_t, int64_t>{0, 5}, {3, 1}, {2, 40}, {100, 7}, {0, 0}}) {
+      const at::Tensor like = at::empty({0});
+      const RotaryTable remembered = rotary_table(start, length, 12, like, 777.0, dialect);
+      const RotaryTable expected = rotary_table(at::arange(start, start + length), 12, like, 777.0, dialect);
+      EXPECT_TRUE(at::equal(remembered.cosine, expected.cosine)) << start;
+      EXPECT_TRUE(at::equal(remembered.sine, expected.sine)) << start;
+    }
+  EXPECT_EQ(rotary_table(1, 2, 4, at::empty({0}, at::kDouble)).sine.scalar_type(), at::kDouble);
+}
+
 TEST(Rotary, OffsetsAndRowsOfPositionsAgree) {
   const at::Tensor x = at::randn({2, 9, 2, 4});
   const at::Tensor all = rotary(x, at::arange(9));

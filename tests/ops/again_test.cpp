@@ -1,0 +1,96 @@
+#include "ops/modulate/again.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include "fem/ops/gated_read.h"
+#include "fem/ops/linear_read.h"
+#include "fem/ops/modulate.h"
+#include "fem/ops/softmax_read.h"
+#include "support/gradient_check.h"
+#include "support/tolerance.h"
+
+namespace fem::testing {
+namespace {
+
+enum class Reader { kSoftmax, kLinear, kGates };
+
+constexpr int64_t kHeads = 5, kWidth = 6, kHidden = 3;
+
+// Two inputs x, hidden units and a weight for each, and what a value's limit or beta is made of.
+std::vector<at::Tensor> inputs_of(at::ScalarType dtype, int64_t tokens) {
+  const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, dtype); };
+  return {random({2, tokens, kHeads, kWidth}),      random({2, tokens, kHeads, kWidth}),
+          random({2, tokens, kHeads, kWidth}),      random({2, tokens, kHidden}),
+          random({kHidden, kHeads * kWidth}) * 0.3, at::rand({kHeads, kWidth}, dtype) + 0.5};
+}
+
+// Returns the read, and how many hold the first modulated input afterwards: only this function, if it is made again.
+struct Outcome {
+  std::vector<at::Tensor> read;
+  size_t holders;
+};
+Outcome read_with(Reader reader, const std::vector<at::Tensor>& in) {
+  const RotaryTable table = rotary_table(at::arange(in[0].size(1)), kWidth, in[0]);
+  const bool positive = reader == Reader::kLinear;
+  const AfterModulation turned{table, positive ? std::optional(0.1) : std::nullopt, {}};
+  const at::Tensor query = modulate(in[0], {in[3], in[4]}, turned), key = modulate(in[1], {in[3], in[4]}, turned);
+  const at::Tensor value = modulate(in[2], {in[3], in[4]}, {{}, {}, 3 / in[5]});
+  Outcome outcome{};
+  switch (reader) {
+    case Reader::kSoftmax: {
+      const Read read = softmax_read(query, key, value, in[5]);
+      outcome.read = {read.mean, read.free_energy};
+      break;
+    }
+    case Reader::kLinear: {
+      const Read read = linear_read(query, key, value, in[5]);
+      outcome.read = {read.mean, read.free_energy};
+      break;
+    }
+    case Reader::kGates:
+      outcome.read = {gated_read({in[2], in[1]}, query, value) * in[5].sum()};
+  }
+  outcome.holders = query.use_count();
+  return outcome;
+}
+
+struct Gradients {
+  std::vector<at::Tensor> tensors;
+  size_t holders;
+};
+Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, bool again) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_());
+  std::optional<MakeAgainGuard> guard;
+  if (again) guard.emplace();
+  const Outcome outcome = read_with(reader, leaves);
+  guard.reset();
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& y : outcome.read) grads.push_back(at::ones_like(y) + 0.1 * y.detach());
+  return {torch::autograd::grad(outcome.read, leaves, grads), outcome.holders};
+}
+
+class MakeAgain : public ::testing::TestWithParam<Reader> {};
+INSTANTIATE_TEST_SUITE_P(Reader, MakeAgain, ::testing::Values(Reader::kSoftmax, Reader::kLinear, Reader::kGates));
+
+TEST_P(MakeAgain, GivesTheSameGradientsWithoutKeepingTheInputs) {
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    const auto inputs = inputs_of(dtype, 70);
+    const Gradients kept = gradients_of(GetParam(), inputs, false), again = gradients_of(GetParam(), inputs, true);
+    EXPECT_GT(kept.holders, 1);
+    EXPECT_EQ(again.holders, 1);
+    for (size_t i = 0; i < kept.tensors.size(); ++i)
+      EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
+  }
+}
+
+TEST_P(MakeAgain, CanBeDifferentiatedTwice) {
+  const auto function = [&](const std::vector<at::Tensor>& in) {
+    const MakeAgainGuard guard;
+    return read_with(GetParam(), in).read;
+  };
+  EXPECT_TRUE(gradients_match(function, inputs_of(at::kDouble, 3), /*second_order=*/true));
+}
+
+}  // namespace
+}  // namespace fem::testing
