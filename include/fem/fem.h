@@ -9,6 +9,7 @@
 #include "fem/ops/gated_read.h"
 #include "fem/ops/linear_read.h"
 #include "fem/ops/modulate.h"
+#include "fem/ops/project.h"
 #include "fem/ops/rotary.h"
 #include "fem/ops/softmax_read.h"
 #include "fem/ops/ssm_read.h"

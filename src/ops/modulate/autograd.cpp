@@ -10,6 +10,7 @@
 #include "ops/modulate/again.h"
 #include "ops/modulate/modulate.h"
 #include "ops/transforms.h"
+#include "util/width.h"
 
 namespace fem {
 namespace {
@@ -101,7 +102,7 @@ bool SavedInputs::is_made_again(size_t index) const {
 
 at::Tensor SavedInputs::input(size_t index) const {
   const at::Tensor& x = tensors_[index * kSlots];
-  return is_made_again(index) ? heads(index, 0, x.size(2)) : x;
+  return is_made_again(index) ? heads(index, 0, size_of(x, 2)) : x;
 }
 
 at::Tensor SavedInputs::heads(size_t index, int64_t first, int64_t count) const {
@@ -112,7 +113,7 @@ at::Tensor SavedInputs::heads(size_t index, int64_t first, int64_t count) const 
     return tensor.defined() ? OptionalTensor(tensor.narrow(dim, first * width, count * width)) : std::nullopt;
   };
   const double floor = floors_[index];
-  return call_modulate(x, if_defined(slot[1]), part(slot[2], 1, x.size(3)), if_defined(slot[3]), if_defined(slot[4]),
+  return call_modulate(x, if_defined(slot[1]), part(slot[2], 1, width_of(x)), if_defined(slot[3]), if_defined(slot[4]),
                        std::isnan(floor) ? std::nullopt : std::optional(floor), part(slot[5], 0, 1));
 }
 

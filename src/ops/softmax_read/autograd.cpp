@@ -8,6 +8,7 @@
 #include "ops/softmax_read/reference.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/transforms.h"
+#include "util/width.h"
 
 namespace fem {
 namespace {
@@ -40,7 +41,7 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
     const SavedInputs saved(ctx);
     const bool in_groups = saved.is_made_again(0) && !at::GradMode::is_enabled();
     const auto [dquery, dkey, dvalue, dbeta] =
-        in_groups ? backward_in_groups(ctx, saved, grad) : backward_of_heads(ctx, saved, grad, 0, grad[0].size(2));
+        in_groups ? backward_in_groups(ctx, saved, grad) : backward_of_heads(ctx, saved, grad, 0, size_of(grad[0], 2));
     const at::Tensor none;
     return {dquery, dkey, dvalue, saved.other(0).defined() ? dbeta : none, none, none, none, none, none};
   }
@@ -60,18 +61,18 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
   // A few heads at a time: of what is made again, only theirs is there.
   static Tensors4 backward_in_groups(AutogradContext* ctx, const SavedInputs& saved, const variable_list& grad) {
     constexpr int64_t kGroups = 4;
-    const int64_t heads = grad[0].size(2), group = (heads + kGroups - 1) / kGroups;
+    const int64_t heads = size_of(grad[0], 2), group = (heads + kGroups - 1) / kGroups;
     Tensors4 all;
     for (int64_t first = 0; first < heads; first += group) {
       const int64_t count = std::min(group, heads - first);
       const Tensors4 part = backward_of_heads(ctx, saved, grad, first, count);
       const auto put = [&](at::Tensor& to, const at::Tensor& from, int64_t dim) {
         if (!to.defined()) {
-          std::vector<int64_t> shape = from.sizes().vec();
-          shape[dim] = from.numel() ? heads : 0;
-          to = at::empty(shape, from.options());
+          std::vector<c10::SymInt> shape = from.sym_sizes().vec();
+          if (from.dim() > 1) shape[dim] = heads;
+          to = at::empty_symint(shape, from.options());
         }
-        if (from.numel()) to.narrow(dim, first, count).copy_(from);
+        if (from.dim() > 1) to.narrow(dim, first, count).copy_(from);
       };
       put(std::get<0>(all), std::get<0>(part), 2);
       put(std::get<1>(all), std::get<1>(part), 2);
