@@ -4,21 +4,35 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
 #include <vector>
 
 namespace fem {
+
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 // While one is alive in this thread, outputs of modulate that operators are given are made again in backward. Second
 // derivatives with respect to such an output itself are then not to be had; those of all it was made from are.
 class MakeAgainGuard {
  public:
+  // An output of modulate, and what it was made from. While it is held weakly, no other tensor has its address.
+  struct Made {
+    WeakTensor output;
+    torch::autograd::variable_list inputs;
+    std::optional<double> floor;
+  };
+
   MakeAgainGuard();
   ~MakeAgainGuard();
   MakeAgainGuard(const MakeAgainGuard&) = delete;
   MakeAgainGuard& operator=(const MakeAgainGuard&) = delete;
 
+  void add(Made made);
+  const Made* find(const at::Tensor& output) const;
+
  private:
-  bool outer_;
+  std::vector<Made> made_;
+  MakeAgainGuard* outer_;
 };
 
 // In forward: add() the inputs in order and save() once, together with what else is kept.

@@ -18,6 +18,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+thread_local MakeAgainGuard* making_again = nullptr;
+
+at::Tensor or_undefined(const OptionalTensor& input) { return input.value_or(at::Tensor()); }
+
 struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
   static constexpr bool is_traceable = true;
 
@@ -25,7 +29,6 @@ struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
                             const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
                             std::optional<double> floor, const OptionalTensor& limit) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto or_undefined = [](const OptionalTensor& input) { return input.value_or(at::Tensor()); };
     ctx->save_for_backward(
         {x, or_undefined(hidden), or_undefined(weight), or_undefined(cosine), or_undefined(sine), or_undefined(limit)});
     ctx->saved_data["floor"] = floor;
@@ -51,10 +54,14 @@ at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, 
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return call_modulate(x, hidden, weight, cosine, sine, floor, limit);
   }
-  return ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit);
+  const at::Tensor y = ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit);
+  if (making_again) {
+    variable_list inputs{x};
+    for (const OptionalTensor& input : {hidden, weight, cosine, sine, limit}) inputs.push_back(or_undefined(input));
+    making_again->add({WeakTensor(y.getIntrusivePtr()), std::move(inputs), floor});
+  }
+  return y;
 }
-
-thread_local bool making_again = false;
 
 constexpr size_t kSlots = 6;  // x, hidden, weight, cosine, sine, limit; of an input that is kept itself only the first
 
@@ -68,17 +75,23 @@ Tensors4 gradient_autograd(const at::Tensor& grad, const at::Tensor& x, const Op
 
 }  // namespace
 
-MakeAgainGuard::MakeAgainGuard() : outer_(std::exchange(making_again, true)) {}
+MakeAgainGuard::MakeAgainGuard() : outer_(std::exchange(making_again, this)) {}
 MakeAgainGuard::~MakeAgainGuard() { making_again = outer_; }
+
+void MakeAgainGuard::add(Made made) { made_.push_back(std::move(made)); }
+
+const MakeAgainGuard::Made* MakeAgainGuard::find(const at::Tensor& output) const {
+  const auto is_it = [&](const Made& made) { return made.output._unsafe_get_target() == output.unsafeGetTensorImpl(); };
+  const auto found = std::find_if(made_.begin(), made_.end(), is_it);
+  return found == made_.end() ? nullptr : &*found;
+}
 
 void KeptInputs::add(const at::Tensor& input) {
   variable_list slots{input};
   std::optional<double> floor;
-  if (making_again && input.defined() && input.grad_fn()) {
-    if (auto* node = dynamic_cast<torch::autograd::CppNode<ModulateFunction>*>(input.grad_fn().get())) {
-      slots = node->ctx_.get_saved_variables();
-      floor = node->ctx_.saved_data.at("floor").toOptional<double>();
-    }
+  if (const auto* made = making_again && input.defined() ? making_again->find(input) : nullptr) {
+    slots = made->inputs;
+    floor = made->floor;
   }
   slots.resize(kSlots);
   tensors_.insert(tensors_.end(), slots.begin(), slots.end());

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "ops/jobs.h"
 #include "ops/modulate/cpu/kernels.h"
 #include "ops/modulate/modulate.h"
 
@@ -80,10 +81,8 @@ at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const
   const auto float_options = x.options().dtype(at::kFloat);
   const Sizes size = sizes()(a);
   const PackedWeight packed(a, size, /*backward=*/false, float_options);
-  at::parallel_for(0, blocks_of(a), 1, [&, run = forward()](int64_t begin, int64_t end) {
-    const at::Tensor scratch = at::empty({size.scratch}, float_options);
-    run(a, packed.view(), begin, end, scratch.data_ptr<float>());
-  });
+  run_jobs(blocks_of(a), size.scratch,
+           [&, run = forward()](int64_t block, float* scratch) { run(a, packed.view(), block, block + 1, scratch); });
   return y;
 }
 
