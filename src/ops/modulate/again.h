@@ -27,6 +27,7 @@ class MakeAgainGuard {
   MakeAgainGuard(const MakeAgainGuard&) = delete;
   MakeAgainGuard& operator=(const MakeAgainGuard&) = delete;
 
+  static MakeAgainGuard* current();  // the innermost, or null
   void add(Made made);
   const Made* find(const at::Tensor& output) const;
 

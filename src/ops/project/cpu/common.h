@@ -11,6 +11,10 @@ using namespace fem::cpu;
 
 constexpr int64_t kGroup = 256 / kPanel;  // panels whose results wait in L2
 
+// A thread's memory: results of a block, then its left operand where that is converted or packed.
+constexpr int64_t kResults = kBlockRows * (kBlockColumns + kPanel);
+constexpr int64_t kGradRow = kBlockRows + 16;  // an odd number of cache lines: tokens spread over all sets
+
 // The depth of a product in parts of nearly equal size, so that a part of a panel stays in the first-level cache.
 inline int64_t part_of(int64_t depth) {
   constexpr int64_t kMost = 512;

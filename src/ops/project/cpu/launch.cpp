@@ -13,8 +13,6 @@ using namespace project_kernels;
 constexpr int64_t kTile = 12;       // rows of the largest register tile, and a multiple of the others'
 constexpr int64_t kPieceRows = 48;  // of a weight, when few tokens go through it
 
-at::Tensor contiguous(const at::Tensor& x) { return x.contiguous(); }
-
 int64_t blocks_of(int64_t rows, int64_t block) { return (rows + block - 1) / block; }
 
 // Enough blocks that threads end together, of whole tiles.
@@ -30,16 +28,21 @@ struct Call {
   std::vector<Layer> layers;
   Project a{};
 
-  Call(const at::Tensor& x, at::TensorList weights) : x(contiguous(x)) {
+  Call(const at::Tensor& x, at::TensorList weights) : x(x.contiguous()) {
     for (const at::Tensor& weight : weights) {
-      this->weights.push_back(contiguous(weight));
-      layers.push_back(
-          {this->weights.back().const_data_ptr(), weight.size(0), nullptr, nullptr, nullptr, nullptr, nullptr});
+      this->weights.push_back(weight.contiguous());
+      Layer layer{};
+      layer.weight = this->weights.back().const_data_ptr();
+      layer.width = weight.size(0);
+      layers.push_back(layer);
     }
-    const int64_t rows = x.numel() / std::max<int64_t>(x.size(-1), 1);
-    a = {
-        x.scalar_type() == at::kBFloat16,   rows, x.size(-1), block_rows(rows), this->x.const_data_ptr(), layers.data(),
-        static_cast<int64_t>(layers.size())};
+    a.bfloat16 = x.scalar_type() == at::kBFloat16;
+    a.depth = x.size(-1);
+    a.rows = x.numel() / std::max<int64_t>(a.depth, 1);
+    a.block_rows = block_rows(a.rows);
+    a.x = this->x.const_data_ptr();
+    a.layers = layers.data();
+    a.count = static_cast<int64_t>(layers.size());
   }
 
   float* take(int64_t floats) {
@@ -47,7 +50,7 @@ struct Call {
     return memory.back().data_ptr<float>();
   }
   const void* hold(const at::Tensor& tensor) {
-    memory.push_back(contiguous(tensor));
+    memory.push_back(tensor.contiguous());
     return memory.back().const_data_ptr();
   }
 

@@ -11,9 +11,6 @@ int64_t widest(const Project& a) {
   return width;
 }
 
-// A thread's memory: results of a block, then its left operand where that must be converted.
-constexpr int64_t kResults = kBlockRows * (kBlockColumns + kPanel);
-
 struct Rows {
   int64_t first, count;
 };
@@ -68,9 +65,7 @@ int64_t input_panels(const Project& a) { return padded(a.depth) * a.rows; }
 
 int64_t column_panels(const Project& a) { return padded(a.rows) * a.depth; }
 
-int64_t scratch_floats(const Project& a) {
-  return kResults + kInputRows * (kBlockRows + kPanel) + kBlockRows * widest(a);
-}
+int64_t scratch_floats(const Project& a) { return kResults + kInputRows * kGradRow + kBlockRows * widest(a); }
 
 void pack_weight(const Project& a, const Layer& layer, int64_t part) {
   const Range panels = panels_in(layer.width, part);

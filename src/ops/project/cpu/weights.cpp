@@ -5,14 +5,12 @@
 namespace fem::project_kernels {
 namespace {
 
-constexpr int64_t kGradRow = kBlockRows + 16;  // an odd number of cache lines: tokens spread over all sets
-
 template <typename Scalar>
 void weight_rows(const Project& a, const Piece& piece, const float* panels, float* scratch) {
   const Layer& layer = a.layers[piece.layer];
   const int64_t rows = piece.end - piece.begin, columns = piece.column_end - piece.column_begin;
   const int64_t row = padded(columns);
-  float *sums = scratch, *grad = scratch + kBlockRows * (kBlockColumns + kPanel);
+  float *sums = scratch, *grad = scratch + kResults;
   Floats bias[kBlockRows / kLanes + 1] = {};
   std::memset(sums, 0, sizeof(float) * rows * row);
 

@@ -1,0 +1,83 @@
+#include "ops/modulate/again.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ops/modulate/modulate.h"
+#include "util/width.h"
+
+namespace fem {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr size_t kSlots = 6;  // x, hidden, weight, cosine, sine, limit; of an input that is kept itself only the first
+
+thread_local MakeAgainGuard* innermost = nullptr;
+
+}  // namespace
+
+MakeAgainGuard::MakeAgainGuard() : outer_(std::exchange(innermost, this)) {}
+MakeAgainGuard::~MakeAgainGuard() { innermost = outer_; }
+
+MakeAgainGuard* MakeAgainGuard::current() { return innermost; }
+
+void MakeAgainGuard::add(Made made) { made_.push_back(std::move(made)); }
+
+const MakeAgainGuard::Made* MakeAgainGuard::find(const at::Tensor& output) const {
+  const auto is_it = [&](const Made& made) { return made.output._unsafe_get_target() == output.unsafeGetTensorImpl(); };
+  const auto found = std::find_if(made_.begin(), made_.end(), is_it);
+  return found == made_.end() ? nullptr : &*found;
+}
+
+void KeptInputs::add(const at::Tensor& input) {
+  variable_list slots{input};
+  std::optional<double> floor;
+  if (const auto* made = innermost && input.defined() ? innermost->find(input) : nullptr) {
+    slots = made->inputs;
+    floor = made->floor;
+  }
+  slots.resize(kSlots);
+  tensors_.insert(tensors_.end(), slots.begin(), slots.end());
+  floors_.push_back(floor.value_or(NAN));
+}
+
+void KeptInputs::save(AutogradContext* ctx, const variable_list& others) const {
+  variable_list all = tensors_;
+  all.insert(all.end(), others.begin(), others.end());
+  ctx->save_for_backward(all);
+  ctx->saved_data["floors"] = floors_;
+}
+
+SavedInputs::SavedInputs(AutogradContext* ctx)
+    : tensors_(ctx->get_saved_variables()), floors_(ctx->saved_data["floors"].toDoubleVector()) {}
+
+bool SavedInputs::is_made_again(size_t index) const {
+  const auto slot = tensors_.begin() + index * kSlots;
+  return std::any_of(slot + 1, slot + kSlots, [](const at::Tensor& x) { return x.defined(); });
+}
+
+at::Tensor SavedInputs::input(size_t index) const {
+  const at::Tensor& x = tensors_[index * kSlots];
+  return is_made_again(index) ? heads(index, 0, size_of(x, 2)) : x;
+}
+
+at::Tensor SavedInputs::heads(size_t index, int64_t first, int64_t count) const {
+  const at::Tensor* slot = &tensors_[index * kSlots];
+  const at::Tensor x = slot[0].narrow(2, first, count);
+  if (!is_made_again(index)) return x;
+  const auto part = [&](const at::Tensor& tensor, int64_t dim, int64_t width) {
+    return tensor.defined() ? OptionalTensor(tensor.narrow(dim, first * width, count * width)) : std::nullopt;
+  };
+  const double floor = floors_[index];
+  return call_modulate(x, if_defined(slot[1]), part(slot[2], 1, width_of(x)), if_defined(slot[3]), if_defined(slot[4]),
+                       std::isnan(floor) ? std::nullopt : std::optional(floor), part(slot[5], 0, 1));
+}
+
+const at::Tensor& SavedInputs::other(size_t index) const { return tensors_[floors_.size() * kSlots + index]; }
+
+}  // namespace fem
