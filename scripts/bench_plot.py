@@ -7,16 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
-
-# Okabe and Ito's colours, told apart by every kind of colour vision.
-COLORS = {
-    "softmax": "#0072B2",
-    "linear": "#009E73",
-    "gla": "#56B4E9",
-    "rnn_softmax": "#E69F00",
-    "rnn_decay": "#CC79A7",
-    "mamba": "#D55E00",
-}
+from palette import COLORS
 
 
 def row_of(case: dict) -> str:
