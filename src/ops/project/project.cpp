@@ -37,7 +37,11 @@ TensorVector project_checked(const at::Tensor& x, at::TensorList weights, at::Te
 
 // bfloat16 is left to torch where the processor computes in it, and every other dtype always.
 bool has_kernels(const at::Tensor& x) {
+#ifdef __x86_64__
   static const bool native_bfloat16 = __builtin_cpu_supports("avx512bf16");
+#else
+  constexpr bool native_bfloat16 = false;
+#endif
   return x.scalar_type() == at::kFloat || (x.scalar_type() == at::kBFloat16 && !native_bfloat16);
 }
 

@@ -60,7 +60,7 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
 
   // A few heads at a time: of what is made again, only theirs is there.
   static Tensors4 backward_in_groups(AutogradContext* ctx, const SavedInputs& saved, const variable_list& grad) {
-    constexpr int64_t kGroups = 4;
+    constexpr int64_t kGroups = 6;
     const int64_t heads = size_of(grad[0], 2), group = (heads + kGroups - 1) / kGroups;
     Tensors4 all;
     for (int64_t first = 0; first < heads; first += group) {
