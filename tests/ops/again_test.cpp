@@ -16,7 +16,8 @@ enum class Reader { kSoftmax, kLinear, kGates };
 
 constexpr int64_t kHeads = 5, kWidth = 6, kHidden = 3;
 
-// Two inputs x, hidden units and a weight for each, and what a value's limit or beta is made of.
+// Three inputs x, the hidden units and the weight that modulate all of them, and beta, which also gives the value's
+// limit.
 std::vector<at::Tensor> inputs_of(at::ScalarType dtype, int64_t tokens) {
   const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, dtype); };
   return {random({2, tokens, kHeads, kWidth}),      random({2, tokens, kHeads, kWidth}),
