@@ -90,6 +90,7 @@ inline void add_values(const float* weights, int64_t keys, const bool* real, con
     for (int i = 0; i < kVectors; ++i) {
       const Floats x = load(value + i * kLanes), exponent = scale[i] * x;
       sums[i] += p * x;
+      if (!beta) continue;
       most = most > abs(exponent) ? most : abs(exponent);
       energies[i] += p * exp(exponent);
     }
