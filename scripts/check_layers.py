@@ -14,7 +14,11 @@ LADDER = [
     ["src/ops"],
     ["src/priors"],
     ["src/mixer"],
-    ["src/bindings", "src/bench", "src/experiments"],
+    ["src/models"],
+    ["src/bindings", "src/data", "src/parallel"],
+    ["src/evaluate"],
+    ["src/train"],
+    ["src/bench", "src/experiments"],
     ["apps"],
 ]
 RUNG = {folder: rung for rung, folders in enumerate(LADDER) for folder in folders}

@@ -8,6 +8,9 @@ class App;
 namespace fem {
 
 void add_info_command(CLI::App& app);
+void add_train_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
+void add_generate_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 // Writes the exit status if a signal ended the experiment.
 void add_experiment_command(CLI::App& app, int& status);

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "commands.h"
-#include "experiments/plot.h"
+#include "util/plot.h"
 #include "util/interrupt.h"
 
 namespace fem {

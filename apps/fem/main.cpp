@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  fem info                              what this build runs on\n"
+      "  fem train 1m-fem-softmax --data a.txt a language model of your text\n"
       "  fem experiment argmax --preset demo   the paper's argmax claim in about two minutes\n"
       "  fem bench read --shapes S1,S2         the fused read against torch's attention\n"
       "\n"
@@ -38,6 +39,9 @@ int run(int argc, char** argv) {
 
   int status = 0;
   fem::add_info_command(app);
+  fem::add_train_command(app);
+  fem::add_eval_command(app);
+  fem::add_generate_command(app);
   fem::add_experiment_command(app, status);
   fem::add_bench_command(app);
   try {

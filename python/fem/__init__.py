@@ -6,25 +6,35 @@
 >>> mixer(torch.randn(2, 128, 512)).shape
 torch.Size([2, 128, 512])
 
-The reads alone are in `fem.ops`, weights of the authors' file in `fem.reference`, models of Hugging Face in
-`fem.huggingface`.
+The reads alone are in `fem.ops`, whole language models in `fem.language_model`, weights of the authors' file in
+`fem.reference`, models of Hugging Face in `fem.huggingface`, and the lm-evaluation-harness in `fem.lm_eval`.
 """
 
 from importlib.metadata import version
 
 from fem import ops
 from fem.config import FreeEnergyMixerConfig
+from fem.language_model import GenerateOptions, LanguageModel, LanguageModelState
+from fem.language_model_config import LanguageModelConfig
 from fem.mixer import FreeEnergyMixer
 from fem.reference import ReferenceReport, load_reference
 from fem.state import Cache, MixerState
+from fem.tokenizer import ByteTokenizer, SentencePieceTokenizer, load_tokenizer
 
 __version__ = version("fem")
 __all__ = [
+    "ByteTokenizer",
     "Cache",
     "FreeEnergyMixer",
     "FreeEnergyMixerConfig",
+    "GenerateOptions",
+    "LanguageModel",
+    "LanguageModelConfig",
+    "LanguageModelState",
     "MixerState",
     "ReferenceReport",
+    "SentencePieceTokenizer",
     "load_reference",
+    "load_tokenizer",
     "ops",
 ]

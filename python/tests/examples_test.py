@@ -37,7 +37,7 @@ def test_every_block_of_the_documentation_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a block writes a file
     blocks = BLOCK.findall((TREE / "docs/python.md").read_text())
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     namespace: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), namespace)

@@ -97,6 +97,14 @@ c10::Dict<std::string, at::Tensor> tensors_in(std::string_view path) {
   return tensors;
 }
 
+void save_tensors(std::string_view path, const c10::Dict<std::string, at::Tensor>& tensors,
+                  const c10::Dict<std::string, std::string>& metadata) {
+  Safetensors content;
+  for (const auto& entry : tensors) content.tensors.emplace(entry.key(), entry.value());
+  for (const auto& entry : metadata) content.metadata.emplace(entry.key(), entry.value());
+  save_safetensors(path, content);
+}
+
 std::tuple<std::vector<at::Tensor>, std::string> load(std::string_view path) {
   MixerFile file = read_mixer_file(path);
   return {std::move(file.parameters), to_json(file.options).dump()};
@@ -119,6 +127,7 @@ TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def("initialize_mixer(Tensor(a!)[] parameters, str config) -> ()", initialize);
   m.def("save_mixer(str path, Tensor[] parameters, str config) -> ()", save);
   m.def("load_safetensors(str path) -> Dict(str, Tensor)", tensors_in);
+  m.def("save_safetensors(str path, Dict(str, Tensor) tensors, Dict(str, str) metadata) -> ()", save_tensors);
   m.def("load_mixer(str path) -> (Tensor[] parameters, str config)", load);
 }
 

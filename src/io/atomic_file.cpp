@@ -62,6 +62,12 @@ class Temporary {
   bool renamed_ = false;
 };
 
+// A new name is safe only once its folder is.
+void sync_folder_of(const fs::path& path) {
+  const Descriptor folder(path.has_parent_path() ? path.parent_path() : fs::path("."), O_RDONLY | O_DIRECTORY);
+  require(folder.opened() && folder.sync(), path, "sync the folder of");
+}
+
 }  // namespace
 
 void write_atomically(const fs::path& path, const std::function<void(std::ostream&)>& write) {
@@ -75,9 +81,13 @@ void write_atomically(const fs::path& path, const std::function<void(std::ostrea
   }
   require(temporary.sync(), path, "write");
   require(temporary.rename_to(path), path, "replace");
-  // The new name itself is safe only once the folder is.
-  const Descriptor folder(path.has_parent_path() ? path.parent_path() : fs::path("."), O_RDONLY | O_DIRECTORY);
-  require(folder.opened() && folder.sync(), path, "sync the folder of");
+  sync_folder_of(path);
+}
+
+void rename_folder(const fs::path& from, const fs::path& to) {
+  sync_folder_of(from / "any");  // the names of its files
+  require(::rename(from.c_str(), to.c_str()) == 0, to, "create");
+  sync_folder_of(to);
 }
 
 }  // namespace fem

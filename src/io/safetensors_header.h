@@ -14,11 +14,11 @@ namespace fem {
 
 constexpr const char* kSafetensorsMetadata = "__metadata__";
 
-constexpr std::array kSafetensorsDtypes{std::pair{"F64", at::kDouble},    std::pair{"F32", at::kFloat},
-                                        std::pair{"BF16", at::kBFloat16}, std::pair{"F16", at::kHalf},
-                                        std::pair{"I64", at::kLong},      std::pair{"I32", at::kInt},
-                                        std::pair{"I16", at::kShort},     std::pair{"I8", at::kChar},
-                                        std::pair{"U8", at::kByte},       std::pair{"BOOL", at::kBool}};
+inline constexpr std::array kSafetensorsDtypes{std::pair{"F64", at::kDouble},    std::pair{"F32", at::kFloat},
+                                               std::pair{"BF16", at::kBFloat16}, std::pair{"F16", at::kHalf},
+                                               std::pair{"I64", at::kLong},      std::pair{"I32", at::kInt},
+                                               std::pair{"I16", at::kShort},     std::pair{"I8", at::kChar},
+                                               std::pair{"U8", at::kByte},       std::pair{"BOOL", at::kBool}};
 
 struct SafetensorsEntry {
   std::string name;

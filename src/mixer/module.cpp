@@ -9,21 +9,6 @@
 #include "mixer/parameters.h"
 
 namespace fem {
-namespace {
-
-// Registers "tdc.fwd.ln.weight" as parameter "weight" of module "ln" of module "fwd" of module "tdc" of root.
-at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter) {
-  const size_t dot = name.find('.');
-  if (dot == std::string::npos) return root.register_parameter(name, std::move(parameter));
-  const std::string head = name.substr(0, dot);
-  const auto children = root.named_children();
-  const auto child =
-      children.contains(head) ? children[head] : root.register_module(head, std::make_shared<torch::nn::Module>(head));
-  return register_dotted(*child, name.substr(dot + 1), std::move(parameter));
-}
-
-}  // namespace
-
 FreeEnergyMixerImpl::FreeEnergyMixerImpl(const MixerOptions& options) : options(options) { reset(); }
 
 void FreeEnergyMixerImpl::reset() {

@@ -78,6 +78,16 @@ at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator>
   return at::empty(spec.shape).fill_(spec.value);
 }
 
+at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter) {
+  const size_t dot = name.find('.');
+  if (dot == std::string::npos) return root.register_parameter(name, std::move(parameter));
+  const std::string head = name.substr(0, dot);
+  const auto children = root.named_children();
+  const auto child =
+      children.contains(head) ? children[head] : root.register_module(head, std::make_shared<torch::nn::Module>(head));
+  return register_dotted(*child, name.substr(dot + 1), std::move(parameter));
+}
+
 std::vector<ParameterSpec> mixer_parameters(const MixerOptions& options) {
   std::vector<ParameterSpec> specs;
   MixerWeights unused;

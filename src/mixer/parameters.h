@@ -17,4 +17,7 @@ void visit_parameters(const MixerOptions& options, MixerWeights& weights,
 // What a parameter starts as; torch's default generator unless one is given.
 at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator> generator = std::nullopt);
 
+// Registers "tdc.fwd.ln.weight" as parameter "weight" of module "ln" of module "fwd" of module "tdc" of root.
+at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter);
+
 }  // namespace fem

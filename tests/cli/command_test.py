@@ -41,6 +41,9 @@ class Command(unittest.TestCase):
     def test_every_help_has_examples(self):
         for words in (
             [],
+            ["train"],
+            ["eval"],
+            ["generate"],
             ["experiment"],
             ["experiment", "argmax"],
             ["bench"],

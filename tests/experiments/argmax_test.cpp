@@ -8,7 +8,7 @@
 
 #include "experiments/argmax/experiment.h"
 #include "experiments/argmax/trainer.h"
-#include "experiments/jsonl.h"
+#include "io/jsonl.h"
 #include "fem/io/safetensors.h"
 #include "io/temporary_folder.h"
 

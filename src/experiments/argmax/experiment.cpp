@@ -9,7 +9,7 @@
 #include <ostream>
 
 #include "experiments/argmax/trainer.h"
-#include "experiments/jsonl.h"
+#include "io/jsonl.h"
 #include "fem/version.h"
 #include "util/interrupt.h"
 #include "util/progress.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "experiments/adamw.h"
+#include "train/adamw.h"
 #include "experiments/argmax/config.h"
 #include "fem/mixer.h"
 #include "fem/ops/read.h"

@@ -12,9 +12,18 @@
 #include "util/check.h"
 
 namespace fem {
+namespace {
+
+std::vector<std::pair<std::string, at::Tensor>> listed(const NamedTensors& tensors) {
+  return {tensors.begin(), tensors.end()};
+}
+
+}  // namespace
 
 ArgmaxTrainer::ArgmaxTrainer(const ArgmaxConfig& config)
-    : config_(config), model_(config), optimizer_(model_.parameters(), config.learning_rate) {}
+    : config_(config),
+      model_(config),
+      optimizer_(listed(model_.parameters()), {.learning_rate = config.learning_rate}) {}
 
 double ArgmaxTrainer::step() {
   const ArgmaxBatch batch = argmax_train_batch(config_, steps_done());

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "experiments/adamw.h"
+#include "train/adamw.h"
 #include "experiments/argmax/config.h"
 #include "experiments/argmax/model.h"
 

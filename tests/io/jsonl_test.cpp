@@ -1,4 +1,4 @@
-#include "experiments/jsonl.h"
+#include "io/jsonl.h"
 
 #include <gtest/gtest.h>
 

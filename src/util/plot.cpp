@@ -1,4 +1,4 @@
-#include "experiments/plot.h"
+#include "util/plot.h"
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -8,8 +8,10 @@
 
 namespace fem {
 
+std::filesystem::path source_tree() { return FEM_SOURCE_DIR; }
+
 PlotCommand plot_command(const std::string& name) {
-  const std::filesystem::path tree = FEM_SOURCE_DIR;
+  const std::filesystem::path tree = source_tree();
   const char* active = std::getenv("VIRTUAL_ENV");
   return {(active ? std::filesystem::path(active) : tree / ".venv") / "bin" / "python", tree / "scripts" / name};
 }

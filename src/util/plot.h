@@ -11,6 +11,9 @@ struct PlotCommand {
   std::filesystem::path python, script;
 };
 
+// Where this program was built from: its scripts/ and configs/.
+std::filesystem::path source_tree();
+
 // scripts/<name> of the source tree and the active virtual environment's Python, else the tree's own .venv.
 PlotCommand plot_command(const std::string& name);
 

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Training speed side by side: FEM-softmax and attention in `fem train`, and the same GPT in eager PyTorch.
+
+The three take turns, some rounds long; the median second of a step counts. Usage: train_speed.py [--size 1m]
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parent.parent
+WARM_UP = 3  # steps of a round that do not count
+
+
+def fem_steps(recipe: str, steps: int, folder: Path) -> list[float]:
+    out = folder / recipe
+    command = [
+        str(TREE / "build" / "fem"), "train", recipe, "--data", str(folder / "text.txt"), "--out", str(out),
+        "--set", f"train.steps={steps}", "--set", "train.log_every=1", "--set", "train.validate_every=0",
+        "--set", "train.checkpoint_every=0", "--set", f"data.cache={folder / 'cache'}",
+        "--set", "data.validation_fraction=0.01", "--set", "train.precision=float32",
+    ]  # fmt: skip
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        raise SystemExit(f"train_speed: fem train failed: {run.stderr.strip().splitlines()[-1]}")
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    times = [0.0] + [line["seconds"] for line in lines if line["kind"] == "train"]
+    subprocess.run(["rm", "-r", str(out)], check=True)
+    return [b - a for a, b in zip(times, times[1:])]
+
+
+def torch_steps(size: str, steps: int) -> list[float]:
+    recipe = TREE / "configs" / "lm" / f"{size}-attention.toml"
+    command = [sys.executable, str(TREE / "benchmarks" / "torch_gpt.py"), str(recipe), "--steps", str(steps)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["seconds"]
+
+
+def tokens_of_a_step(size: str) -> int:
+    import tomllib
+
+    train = tomllib.loads((TREE / "configs" / "lm" / f"{size}-attention.toml").read_text())["train"]
+    return train["batch"] * train["length"]
+
+
+def main(size: str, rounds: int, steps: int) -> None:
+    names = {"fem train, FEM-softmax": [], "fem train, attention": [], "PyTorch, eager": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = "".join(path.read_text(errors="ignore") for path in sorted(TREE.rglob("*.cpp")))
+        (folder / "text.txt").write_text(text)
+        for round_ in range(rounds):
+            names["fem train, FEM-softmax"] += fem_steps(f"{size}-fem-softmax", steps, folder)[WARM_UP:]
+            names["fem train, attention"] += fem_steps(f"{size}-attention", steps, folder)[WARM_UP:]
+            names["PyTorch, eager"] += torch_steps(size, steps)[WARM_UP:]
+            print(f"round {round_ + 1} of {rounds}", file=sys.stderr)
+    slowest = statistics.median(names["PyTorch, eager"])
+    tokens = tokens_of_a_step(size)
+    print(f"{size}: {tokens} tokens a step, {rounds} rounds of {steps} steps, median step")
+    print(f"{'':26}{'tokens/s':>10}{'of PyTorch':>12}")
+    for label, seconds in names.items():
+        median = statistics.median(seconds)
+        print(f"{label:26}{tokens / median:>10,.0f}{slowest / median:>12.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="1m", help="of configs/lm: 500k, 1m or 10m")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=25)
+    arguments = parser.parse_args()
+    main(arguments.size, arguments.rounds, arguments.steps)

@@ -1,0 +1,40 @@
+"""The files of a model folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def read_bytes(path: Path, who: str) -> bytes:
+    """The file's content; what stands in the way as one sentence of `who`."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{who}: {path} cannot be read: {error.strerror}") from None
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Whatever happens, path holds the old file or the whole new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise ValueError(f"model folder: {path} cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def model_folder(folder: Path) -> Path:
+    """The newest checkpoint if folder is a training run (it has checkpoints/), else folder itself."""
+    checkpoints = folder / "checkpoints"
+    if not checkpoints.is_dir():
+        return folder
+    steps = sorted(checkpoints.glob("step-*"))
+    if not steps:
+        raise ValueError(f"model folder: {folder} is a training run without any checkpoint yet")
+    return steps[-1]

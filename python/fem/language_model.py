@@ -1,0 +1,281 @@
+"""A decoder of Free Energy Mixers: `LanguageModel.from_pretrained(folder)` takes what `fem train` has made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fem._attention import Attention
+from fem._files import model_folder, read_bytes, write_atomically
+from fem._generate import GenerateOptions, generate_texts, generate_tokens, stream_texts
+from fem._likelihood import BATCH_TOKENS, Likelihood, likelihoods, pair
+from fem._model_state import AttentionState, LanguageModelState, LayerState
+from fem.language_model_config import LanguageModelConfig
+from fem.mixer import FreeEnergyMixer
+from fem.state import MixerState
+from fem.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = ["GenerateOptions", "LanguageModel", "LanguageModelState", "Likelihood"]
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x))"""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
+        return y
+
+
+class Block(nn.Module):
+    """Mixer and MLP, each on a norm of its input and added to it."""
+
+    def __init__(self, config: LanguageModelConfig) -> None:
+        super().__init__()
+        mixer = Attention if config.block_mixer == "attention" else FreeEnergyMixer
+        self.mixer_norm = nn.RMSNorm(config.n_embd, config.norm_eps)
+        self.mixer = mixer(config.mixer_config())
+        self.mlp_norm = nn.RMSNorm(config.n_embd, config.norm_eps)
+        self.mlp = SwiGLU(config.n_embd, config.mlp_width)
+
+    def new_state(self) -> LayerState:
+        return AttentionState() if isinstance(self.mixer, Attention) else MixerState()
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, state: LayerState | None = None
+    ) -> Tensor:
+        x = x + self.mixer(self.mixer_norm(x), mask, cu_seqlens=cu_seqlens, state=state)
+        y: Tensor = x + self.mlp(self.mlp_norm(x))
+        return y
+
+
+class LanguageModel(nn.Module):
+    """tokens [B, T] -> logits [B, T, vocab_size].
+
+    `torch.manual_seed` gives the same initial weights here and in C++; the same weights give the same numbers up to
+    rounding.
+
+    Args:
+        config: the options.
+        tokenizer: for text; a model without one takes and gives tokens.
+        device, dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        config: LanguageModelConfig,
+        tokenizer: Tokenizer | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """A model with fresh parameters."""
+        super().__init__()
+        if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
+            raise ValueError(
+                f"LanguageModel: the tokenizer knows {tokenizer.vocab_size} tokens, but the model {config.vocab_size}; "
+                "it is another model's"
+            )
+        self.config = config
+        self.tokenizer = tokenizer
+        with torch.device("meta"):
+            self.embedding = nn.Embedding(config.vocab_size, config.n_embd)
+            self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+            self.norm = nn.RMSNorm(config.n_embd, config.norm_eps)
+            tied = config.tie_embeddings
+            self.head = None if tied else nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.to(dtype or torch.get_default_dtype()).to_empty(device=device or torch.get_default_device())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Fresh initial values from torch's default generator."""
+        for module in self.modules():
+            if isinstance(module, FreeEnergyMixer | nn.RMSNorm):
+                module.reset_parameters()
+            elif isinstance(module, nn.Embedding | nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                if isinstance(module, nn.Linear) and module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        cu_seqlens: Tensor | None = None,
+        mask: Tensor | None = None,
+        state: LanguageModelState | None = None,
+    ) -> Tensor:
+        """The logits of the token after each token.
+
+        Args:
+            tokens: [B, T] int.
+            cu_seqlens: [n + 1] int, borders 0 ... T of documents packed in one row (B = 1); none sees another.
+            mask: [B, T] bool or integer, 1 = a real token; padding may stand left or right.
+            state: continue this state and move it on; without gradients.
+
+        Returns:
+            [B, T, vocab_size]
+        """
+        with torch.set_grad_enabled(torch.is_grad_enabled() and state is None):
+            return self.logits(self.hidden(tokens, cu_seqlens, mask, state))
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        cu_seqlens: Tensor | None = None,
+        mask: Tensor | None = None,
+        state: LanguageModelState | None = None,
+    ) -> Tensor:
+        """What the head reads, [B, T, D]: `forward` without the last projection."""
+        self._check(tokens, cu_seqlens, mask, state)
+        if mask is not None:
+            mask = mask != 0
+        if state is not None and not state.layers:
+            state.layers = [block.new_state() for block in self._blocks()]
+        with torch.set_grad_enabled(torch.is_grad_enabled() and state is None):
+            x = self.embedding(tokens)
+            for index, block in enumerate(self._blocks()):
+                x = block(x, mask, cu_seqlens, None if state is None else state.layers[index])
+            y: Tensor = self.norm(x)
+        return y
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The head: [..., D] -> [..., vocab_size]."""
+        return functional.linear(hidden, self.embedding.weight if self.head is None else self.head.weight)
+
+    @overload
+    def generate(self, prompt: str, **options: object) -> str: ...
+    @overload
+    def generate(self, prompt: list[str], **options: object) -> list[str]: ...
+    @overload
+    def generate(self, prompt: Tensor, **options: object) -> list[Tensor]: ...
+    def generate(self, prompt: str | list[str] | Tensor, **options: object) -> str | list[str] | list[Tensor]:
+        """Continues a text, several at once, or tokens [B, T]; returns what is new.
+
+        A text begins with the tokenizer's separator and ends where the model predicts it. What becomes of a prompt does
+        not depend on those beside it. Greedy text is that of `fem generate`; random numbers are torch's.
+
+        Args:
+            prompt: text, texts, or tokens, which are taken as they are.
+            options: fields of `GenerateOptions`: max_tokens, temperature, top_k, top_p, repetition_penalty, stop, seed.
+        """
+        chosen = GenerateOptions(**options)  # type: ignore[arg-type]
+        if isinstance(prompt, Tensor):
+            return generate_tokens(self, prompt, chosen)
+        if isinstance(prompt, str):
+            return generate_texts(self, [self.encode(prompt)], chosen)[0]
+        return generate_texts(self, [self.encode(text) for text in prompt], chosen)
+
+    def stream(self, prompt: str, **options: object) -> Iterator[str]:
+        """The text of `generate(prompt, **options)` piece by piece as it is made, in whole characters."""
+        chosen = GenerateOptions(**options)  # type: ignore[arg-type]
+        return (text for _, text in stream_texts(self, [self.encode(prompt)], chosen))
+
+    def loglikelihood(self, context: str, continuation: str) -> Likelihood:
+        """How likely the continuation is after the context: (nats, whether greedy decoding gives it).
+
+        The context may be empty. The two are tokenized as one text; the tokens that reach beyond the context count.
+        """
+        return self.loglikelihoods([(context, continuation)])[0]
+
+    def loglikelihoods(self, pairs: Sequence[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[Likelihood]:
+        """`loglikelihood` of many (context, continuation), packed without padding in rows of about batch_tokens."""
+        tokenizer = self.require_tokenizer()
+        return likelihoods(self, [pair(tokenizer, *one) for one in pairs], batch_tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text that begins here: the separator, then the text's own."""
+        tokenizer = self.require_tokenizer()
+        return [tokenizer.separator, *tokenizer.encode(text)]
+
+    def require_tokenizer(self) -> Tokenizer:
+        """The tokenizer; an error that says what to do if there is none."""
+        if self.tokenizer is None:
+            raise ValueError(
+                "LanguageModel: text needs a tokenizer, and this model has none: set model.tokenizer, or use tokens"
+            )
+        return self.tokenizer
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes config.json, model.safetensors and the tokenizer, each whole or not at all; C++ reads them."""
+        path = Path(folder)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"model folder: {path} cannot be made: {error.strerror}") from None
+        weights = {name: value.contiguous().cpu() for name, value in self.state_dict().items()}
+        torch.ops.fem.save_safetensors(os.fspath(path / "model.safetensors"), weights, {"format": "pt"})
+        if self.tokenizer is not None:
+            self.tokenizer.save(path)
+        write_atomically(path / "config.json", (self.config.to_json() + "\n").encode())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str]) -> LanguageModel:
+        """The model of a folder, or of the newest checkpoint of a training run, with its tokenizer, in eval mode."""
+        path = model_folder(Path(folder))
+        text = read_bytes(path / "config.json", "model folder").decode(errors="replace")
+        try:
+            config = LanguageModelConfig.from_json(text)
+        except ValueError as error:
+            raise ValueError(f"model folder: {path / 'config.json'}: {error}") from None
+        tokenizer = load_tokenizer(path) if (path / "tokenizer.json").exists() else None
+        with torch.device("meta"):
+            model = cls(config, tokenizer)
+        weights = dict(torch.ops.fem.load_safetensors(os.fspath(path / "model.safetensors")))
+        _check_weights(weights, model.state_dict(), path / "model.safetensors")
+        model.load_state_dict(weights, assign=True)
+        return model.eval()
+
+    def _blocks(self) -> Iterator[Block]:
+        return (block for block in self.blocks if isinstance(block, Block))
+
+    def _check(
+        self, tokens: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None, state: LanguageModelState | None
+    ) -> None:
+        if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"LanguageModel: expected tokens as int64 or int32 [B, T], got {tokens.dtype} {list(tokens.shape)}"
+            )
+        if mask is not None and (mask.shape != tokens.shape or mask.is_floating_point()):
+            raise ValueError(
+                f"LanguageModel: expected mask as bool or integer {list(tokens.shape)}, 1 = a real token, got "
+                f"{mask.dtype} {list(mask.shape)}"
+            )
+        if state is not None and cu_seqlens is not None:
+            raise ValueError("LanguageModel: a state cannot continue packed sequences: expected cu_seqlens=None")
+        if state is not None and len(state.layers) not in (0, len(self.blocks)):
+            raise ValueError(
+                f"LanguageModel: expected a state of {len(self.blocks)} layers, got one of {len(state.layers)}; it "
+                "belongs to another model"
+            )
+        # A graph must not depend on values.
+        if not torch.compiler.is_compiling() and tokens.numel() > 0 and not tokens.is_meta:
+            lowest, highest = int(tokens.min()), int(tokens.max())
+            if lowest < 0 or highest >= self.config.vocab_size:
+                raise ValueError(
+                    f"LanguageModel: expected tokens from 0 to {self.config.vocab_size - 1}, got "
+                    f"{lowest if lowest < 0 else highest}; is it another tokenizer than the model's?"
+                )
+
+
+def _check_weights(weights: dict[str, Tensor], expected: dict[str, Tensor], path: Path) -> None:
+    for name, parameter in expected.items():
+        if name not in weights:
+            raise ValueError(f"model folder: {path} has no {name}, which config.json beside it asks for")
+        if weights[name].shape != parameter.shape:
+            raise ValueError(
+                f"model folder: expected {name} of shape {list(parameter.shape)} as in config.json, got "
+                f"{list(weights[name].shape)} in {path}"
+            )
+    for name in weights.keys() - expected.keys():
+        raise ValueError(f"model folder: {path} holds {name}, which config.json beside it does not ask for")

@@ -1,0 +1,26 @@
+"""Small language models."""
+
+from typing import Any
+
+import torch
+from fem import ByteTokenizer, LanguageModel, LanguageModelConfig
+from support import HEADS, PRIORS, WIDTH
+
+KINDS = (*PRIORS, "attention")
+
+
+def model_config(kind: str = "softmax", **fields: Any) -> LanguageModelConfig:
+    sizes = {"vocab_size": 257, "n_embd": WIDTH, "n_head": HEADS, "n_layer": 2, "mlp_width": 48}
+    if kind == "attention":
+        return LanguageModelConfig(**{**sizes, "block_mixer": "attention", **fields})
+    mixer = {"prior_type": kind, "conv_hidden": 8, "ssm_rank": 4}
+    return LanguageModelConfig(**{**sizes, "mixer": mixer, **fields})
+
+
+def random_model(kind: str = "softmax", **fields: Any) -> LanguageModel:
+    """Every parameter random: fresh ones give nearly the same logits everywhere."""
+    model = LanguageModel(model_config(kind, **fields), ByteTokenizer())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.1, 0.3)
+    return model.eval()

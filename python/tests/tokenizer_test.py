@@ -1,0 +1,107 @@
+"""Tokenizers: what is decoded is what was encoded."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fem import ByteTokenizer, LanguageModel, SentencePieceTokenizer, load_tokenizer
+from sentencepiece import SentencePieceTrainer
+from small_models import model_config
+
+TEXTS = [
+    "",
+    "a",
+    " two  spaces, \ttabs\t and\n\nlines\n",
+    "naïve — 日本語 🙂 \u2581 \u2581\u2581x",
+    "0123456789 if x == 1:\r\n        return x\n",
+]
+
+
+@pytest.fixture(scope="session")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Trains a model of SentencePiece as C++ does, with what is asked for; returns its file."""
+
+    def trained(**settings: Any) -> Path:
+        text = Path(__file__).read_text()
+        ours = {"byte_fallback": True, "normalization_rule_name": "identity", "add_dummy_prefix": False}
+        ours |= {"remove_extra_whitespaces": False, "allow_whitespace_only_pieces": True}
+        model = io.BytesIO()
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(text.splitlines()),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=400,
+            user_defined_symbols=["\n", "\t"],
+            minloglevel=2,
+            **(ours | settings),
+        )
+        path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+        path.write_bytes(model.getvalue())
+        return path
+
+    return trained
+
+
+@pytest.fixture(scope="session")
+def model_file(train: Callable[..., Path]) -> Path:
+    return train()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_comes_back(text: str, model_file: Path) -> None:
+    for tokenizer in (ByteTokenizer(), SentencePieceTokenizer(model_file)):
+        tokens = tokenizer.encode(text)
+        assert tokenizer.decode(tokens) == text
+        assert tokenizer.decode([tokenizer.separator, *tokens]) == text
+        assert all(0 <= token < tokenizer.vocab_size for token in tokens)
+
+
+def test_sentencepiece_finds_words(model_file: Path) -> None:
+    tokenizer = SentencePieceTokenizer(model_file)
+    assert len(tokenizer.encode("tokenizer.decode(tokens)")) < 12
+    assert tokenizer.vocab_size == 400 and tokenizer.separator == 1
+    assert tokenizer.piece(tokenizer.encode(" return")[0]).startswith(b" ")
+
+
+def test_models_that_add_a_space_take_it_back(train: Callable[..., Path]) -> None:
+    tokenizer = SentencePieceTokenizer(train(add_dummy_prefix=True, bos_id=-1))
+    assert tokenizer.decode(tokenizer.encode("return x")) == "return x"
+    assert tokenizer.separator == 2
+
+
+def test_folders_keep_the_tokenizer(tmp_path: Path, model_file: Path) -> None:
+    tokenizer = SentencePieceTokenizer(model_file)
+    LanguageModel(model_config(vocab_size=400), tokenizer).save_pretrained(tmp_path)
+    again = LanguageModel.from_pretrained(tmp_path).tokenizer
+    assert again is not None and again.fingerprint == tokenizer.fingerprint
+    assert again.encode(TEXTS[3]) == tokenizer.encode(TEXTS[3])
+    assert (tmp_path / "tokenizer.model").read_bytes() == model_file.read_bytes()
+    described = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert described == {"type": "sentencepiece", "fingerprint": tokenizer.fingerprint}
+
+
+def test_wrong_tokenizers_are_refused(tmp_path: Path, train: Callable[..., Path], model_file: Path) -> None:
+    SentencePieceTokenizer(model_file).save(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(train(split_digits=True).read_bytes())
+    with pytest.raises(ValueError, match="is sentencepiece:[0-9a-f]{16}, but tokenizer.json beside it belongs to "):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"not a model")
+    with pytest.raises(ValueError, match="tokenizer.model is not a SentencePiece model"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.model").unlink()
+    with pytest.raises(ValueError, match="tokenizer.model cannot be read: No such file"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="neither a piece that begins a text nor one that ends it"):
+        SentencePieceTokenizer(train(bos_id=-1, eos_id=-1))
+    with pytest.raises(ValueError, match="expected tokens of 0 to 256, got 257"):
+        ByteTokenizer().decode([257])
+
+
+def test_a_missing_package_is_named(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ImportError, match=r'needs SentencePiece: pip install "fem\[text\]"'):
+        SentencePieceTokenizer(model_file)

@@ -1,0 +1,224 @@
+#include <c10/util/StringUtil.h>
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "data/hash.h"
+#include "data/tokenizer.h"
+#include "data/utf8.h"
+#include "io/atomic_file.h"
+#include "util/check.h"
+#include "util/table.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how pieces spell a space
+constexpr size_t kChunkBytes = 4096;                     // BPE of longer texts is slower, a megabyte's by three times
+constexpr size_t kSentenceBytes = 4096;
+
+// The reason in a status, without the place in SentencePiece's source that found it.
+std::string reason_of(const sentencepiece::util::Status& status) {
+  const std::string text = status.ToString();
+  const size_t condition = text.find("] ");
+  const std::string reason = condition == std::string::npos ? text : text.substr(condition + 2);
+  return reason.empty() ? "it cannot be parsed" : reason;
+}
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  // `name` is what errors call the model.
+  SentencePieceTokenizer(std::string model, const std::string& name) : model_(std::move(model)) {
+    try {
+      const auto status = processor_.LoadFromSerializedProto(model_);
+      FEM_CHECK(status.ok(), reason_of(status));
+      examine();
+    } catch (const c10::Error& error) {
+      FEM_CHECK(false, "tokenizer: ", name,
+                " is not a SentencePiece model we can use: ", error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      FEM_CHECK(false, "tokenizer: ", name, " is not a SentencePiece model we can use: ", error.what());
+    }
+    fingerprint_ = "sentencepiece:" + hex(fnv1a(model_));
+  }
+
+  std::vector<int64_t> encode(std::string_view text) const override {
+    const size_t valid = utf8_prefix(text);
+    FEM_CHECK(valid == text.size(), "tokenizer: expected UTF-8 text, got the byte ",
+              static_cast<int>(static_cast<unsigned char>(text[valid])), " at position ", valid);
+    std::vector<int64_t> tokens;
+    for (size_t begin = 0; begin < text.size();) {
+      // Only before a line's end: no piece reaches over it, so that the tokens are those of the whole text.
+      const size_t end = std::min(text.find('\n', begin + kChunkBytes), text.size());
+      encode_chunk(text.substr(begin, end - begin), begin > 0, tokens);
+      begin = end;
+    }
+    return tokens;
+  }
+
+  // By hand, because the library's own turns every part of a character into U+FFFD; text is streamed by such parts.
+  std::string decode(const std::vector<int64_t>& tokens) const override {
+    std::string text;
+    for (const int64_t token : tokens) {
+      FEM_CHECK(token >= 0 && token < vocab_size(), "tokenizer: expected tokens of 0 to ", vocab_size() - 1, ", got ",
+                token);
+      text += surfaces_[token];
+    }
+    if (adds_space_ && text.starts_with(' ')) text.erase(0, 1);
+    return text;
+  }
+
+  int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  int64_t separator() const override { return separator_; }
+  std::string fingerprint() const override { return fingerprint_; }
+
+  void save(const fs::path& folder) const override {
+    write_atomically(folder / "tokenizer.model", [&](std::ostream& file) { file << model_; });
+    const nlohmann::json description{{"type", "sentencepiece"}, {"fingerprint", fingerprint_}};
+    write_atomically(folder / "tokenizer.json", [&](std::ostream& file) { file << description << '\n'; });
+  }
+
+ private:
+  void examine() {
+    separator_ = processor_.bos_id() >= 0 ? processor_.bos_id() : processor_.eos_id();
+    FEM_CHECK(separator_ >= 0, "it has no piece that begins or ends a text, which documents are parted by");
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) surfaces_.push_back(surface_of(id));
+    const std::vector<std::string> letter = processor_.EncodeAsPieces("a");
+    adds_space_ = !letter.empty() && letter.front().starts_with(kSpaceMark);
+    for (size_t i = 0; i < kSpaceMark.size(); ++i) {
+      char piece[7];
+      std::snprintf(piece, sizeof(piece), "<0x%02X>", static_cast<unsigned char>(kSpaceMark[i]));
+      mark_bytes_[i] = processor_.PieceToId(piece);
+      spells_mark_ = spells_mark_ && processor_.IsByte(static_cast<int>(mark_bytes_[i]));
+    }
+  }
+
+  std::string surface_of(int id) const {
+    if (processor_.IsControl(id)) return "";
+    if (processor_.IsUnknown(id)) return processor_.DecodeIds({id});
+    std::string piece = processor_.IdToPiece(id);
+    if (processor_.IsByte(id)) return {static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16))};
+    c10::ReplaceAll(piece, kSpaceMark, " ");
+    return piece;
+  }
+
+  void encode_chunk(std::string_view text, bool continues, std::vector<int64_t>& tokens) const {
+    // The library takes a mark in the text for a space; its bytes keep it. Models that add spaces would add one here.
+    const bool keeps_marks = spells_mark_ && !adds_space_;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t mark = keeps_marks ? text.find(kSpaceMark, begin) : std::string_view::npos;
+      encode_plain(text.substr(begin, mark - begin), continues, tokens);
+      if (mark == std::string_view::npos) return;
+      tokens.insert(tokens.end(), mark_bytes_.begin(), mark_bytes_.end());
+      begin = mark + kSpaceMark.size();
+    }
+  }
+
+  void encode_plain(std::string_view text, bool continues, std::vector<int64_t>& tokens) const {
+    std::vector<int> ids;
+    const auto status = processor_.Encode({text.data(), text.size()}, &ids);
+    FEM_CHECK(status.ok(), "tokenizer: the text cannot be encoded: ", reason_of(status));
+    const bool added = continues && adds_space_ && !ids.empty() && processor_.IdToPiece(ids.front()) == kSpaceMark;
+    tokens.insert(tokens.end(), ids.begin() + added, ids.end());
+  }
+
+  std::string model_, fingerprint_;
+  sentencepiece::SentencePieceProcessor processor_;
+  std::vector<std::string> surfaces_;  // what each piece looks like in text
+  std::array<int64_t, kSpaceMark.size()> mark_bytes_{};
+  int64_t separator_ = 0;
+  bool adds_space_ = false, spells_mark_ = true;
+};
+
+// The texts in pieces short enough for the trainer, which passes over long sentences.
+class Sentences : public sentencepiece::SentenceIterator {
+ public:
+  explicit Sentences(const std::vector<std::string>& texts) : texts_(texts) { Next(); }
+
+  bool done() const override { return done_; }
+  const std::string& value() const override { return sentence_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+  void Next() override {
+    while (text_ < texts_.size() && begin_ == texts_[text_].size()) ++text_, begin_ = 0;
+    done_ = text_ == texts_.size();
+    if (done_) return;
+    const std::string_view rest = std::string_view(texts_[text_]).substr(begin_);
+    const size_t size = rest.size() <= kSentenceBytes ? rest.size() : cut_near(rest, kSentenceBytes);
+    sentence_ = rest.substr(0, size);
+    begin_ += size;
+  }
+
+ private:
+  const std::vector<std::string>& texts_;
+  size_t text_ = 0, begin_ = 0;
+  std::string sentence_;
+  bool done_ = false;
+};
+
+// The number after `marker` in the trainer's words, 0 if there is none.
+int64_t number_after(const std::string& text, const std::string& marker) {
+  int64_t number = 0;
+  const size_t at = text.find(marker);
+  if (at != std::string::npos) std::from_chars(text.data() + at + marker.size(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+TokenizerPtr sentencepiece_tokenizer(const fs::path& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ignored;
+  FEM_CHECK(file.good() && fs::is_regular_file(path, ignored), "tokenizer: ", path.string(),
+            " cannot be read: ", errno ? std::strerror(errno) : "it is not a file");
+  std::string model{std::istreambuf_iterator<char>(file), {}};
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), path.string());
+}
+
+TokenizerPtr train_sentencepiece(const std::vector<std::string>& texts, int64_t vocab_size) {
+  const std::unordered_map<std::string, std::string> settings{
+      {"model_type", "bpe"},
+      {"vocab_size", std::to_string(vocab_size)},
+      // What is decoded is what was encoded: no normalisation, and bytes for rare characters.
+      {"byte_fallback", "true"},
+      {"normalization_rule_name", "identity"},
+      {"add_dummy_prefix", "false"},
+      {"remove_extra_whitespaces", "false"},
+      {"allow_whitespace_only_pieces", "true"},
+      {"split_digits", "true"},
+      {"user_defined_symbols", "\n,\t"},
+      {"max_sentence_length", std::to_string(2 * kSentenceBytes)},
+      {"minloglevel", "2"},
+  };
+  size_t bytes = 0;
+  for (const std::string& text : texts) bytes += text.size();
+  FEM_CHECK(bytes > 0, "tokenizer: there is no text to train on");
+
+  Sentences sentences(texts);
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &sentences, &model);
+  if (!status.ok()) {
+    const std::string reason = reason_of(status);
+    const std::string who = "tokenizer: " + std::to_string(vocab_size) + " pieces cannot be trained on " +
+                            grouped(static_cast<int64_t>(bytes)) + " bytes of text: ";
+    const int64_t most = number_after(reason, "value <= "), least = number_after(reason, " vs ");
+    FEM_CHECK(most == 0, who, "at most ", most, " can be found in it; ask for fewer or give more text");
+    FEM_CHECK(least == 0, who, "its characters and the bytes alone are ", least, "; ask for more");
+    FEM_CHECK(false, who, reason);
+  }
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), "the trained model");
+}
+
+}  // namespace fem

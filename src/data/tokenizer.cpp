@@ -1,0 +1,65 @@
+#include "data/tokenizer.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/atomic_file.h"
+#include "util/check.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override {
+    std::vector<int64_t> tokens;
+    tokens.reserve(text.size());
+    for (const unsigned char byte : text) tokens.push_back(byte);
+    return tokens;
+  }
+
+  std::string decode(const std::vector<int64_t>& tokens) const override {
+    std::string text;
+    for (const int64_t token : tokens) {
+      FEM_CHECK(token >= 0 && token < vocab_size(), "tokenizer: expected tokens of 0 to ", vocab_size() - 1, ", got ",
+                token);
+      if (token != separator()) text += static_cast<char>(token);
+    }
+    return text;
+  }
+
+  int64_t vocab_size() const override { return 257; }
+  int64_t separator() const override { return 256; }
+  std::string fingerprint() const override { return "bytes"; }
+  void save(const fs::path& folder) const override {
+    write_atomically(folder / "tokenizer.json", [](std::ostream& file) { file << json{{"type", "bytes"}} << '\n'; });
+  }
+};
+
+}  // namespace
+
+TokenizerPtr byte_tokenizer() { return std::make_shared<ByteTokenizer>(); }
+
+TokenizerPtr load_tokenizer(const fs::path& folder) {
+  const fs::path path = folder / "tokenizer.json";
+  std::ifstream file(path);
+  FEM_CHECK(file.good(), "tokenizer: ", path.string(), " cannot be read; the tokenizer is kept beside its model");
+  const json description = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  FEM_CHECK(description.is_object() && description.contains("type"), "tokenizer: ", path.string(),
+            " is not a JSON object with a \"type\"");
+  const json& type = description["type"];
+  if (type == "bytes") return byte_tokenizer();
+  FEM_CHECK(type == "sentencepiece", "tokenizer: ", path.string(),
+            ": expected the type \"bytes\" or \"sentencepiece\", got ", type.dump());
+  TokenizerPtr tokenizer = sentencepiece_tokenizer(folder / "tokenizer.model");
+  const json expected = description.value("fingerprint", json());
+  FEM_CHECK(expected == tokenizer->fingerprint(), "tokenizer: ", (folder / "tokenizer.model").string(), " is ",
+            tokenizer->fingerprint(), ", but tokenizer.json beside it belongs to ", expected.dump(),
+            "; put the model's own file back");
+  return tokenizer;
+}
+
+}  // namespace fem

@@ -1,0 +1,15 @@
+// LanguageModelOptions as JSON: config.json of a model folder, [model] of a recipe.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "fem/language_model.h"
+
+namespace fem {
+
+nlohmann::json to_json(const LanguageModelOptions& options);
+
+// Absent fields keep their defaults; an unknown field or a value of the wrong type is an error.
+LanguageModelOptions language_model_options_from_json(const nlohmann::json& json);
+
+}  // namespace fem

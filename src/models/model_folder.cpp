@@ -1,0 +1,81 @@
+#include "fem/io/model_folder.h"
+
+#include <ATen/ATen.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "fem/io/safetensors.h"
+#include "io/atomic_file.h"
+#include "io/language_model_config.h"
+#include "util/check.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kType = "fem_language_model";
+constexpr const char* kCheckpoints = "checkpoints";
+constexpr const char* kStep = "step-";
+
+}  // namespace
+
+void save_language_model(const fs::path& folder, const LanguageModel& model) {
+  fs::create_directories(folder);
+  Safetensors content;
+  for (const auto& parameter : model->named_parameters()) content.tensors[parameter.key()] = parameter->detach();
+  content.metadata["format"] = "pt";
+  json config = to_json(model->options);
+  config["model_type"] = kType;
+  save_safetensors(folder / "model.safetensors", content);
+  write_atomically(folder / "config.json", [&](std::ostream& file) { file << config.dump(2) << "\n"; });
+}
+
+LanguageModelOptions load_language_model_options(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  std::ifstream file(path);
+  FEM_CHECK(file.good(), "model folder: expected ", path.string(),
+            ", but it cannot be read; a model is a folder with config.json and model.safetensors, as fem train makes");
+  json config = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  FEM_CHECK(config.is_object() && config.value("model_type", json()) == kType, "model folder: expected ", path.string(),
+            " to be a JSON object with \"model_type\": \"", kType, "\"; it is another model's or damaged");
+  config.erase("model_type");
+  try {
+    return language_model_options_from_json(config);
+  } catch (const c10::Error& error) {
+    FEM_CHECK(false, "model folder: ", path.string(), ": ", error.what_without_backtrace());
+  }
+}
+
+LanguageModel load_language_model(const fs::path& folder) {
+  LanguageModel model(load_language_model_options(folder));
+  const fs::path path = folder / "model.safetensors";
+  Safetensors content = load_safetensors(path);
+  const at::NoGradGuard no_grad;
+  for (auto& parameter : model->named_parameters()) {
+    const auto found = content.tensors.find(parameter.key());
+    FEM_CHECK(found != content.tensors.end(), "model folder: ", path.string(), " has no ", parameter.key(),
+              ", which config.json beside it asks for");
+    FEM_CHECK(found->second.sizes() == parameter->sizes(), "model folder: expected ", parameter.key(), " of shape ",
+              shape_of(*parameter), " as in config.json, got ", shape_of(found->second), " in ", path.string());
+    parameter->set_data(found->second);
+    content.tensors.erase(found);
+  }
+  FEM_CHECK(content.tensors.empty(), "model folder: ", path.string(), " holds ", content.tensors.begin()->first,
+            ", which config.json beside it does not ask for");
+  model->eval();
+  return model;
+}
+
+fs::path model_folder(const fs::path& folder) {
+  if (!fs::is_directory(folder / kCheckpoints)) return folder;
+  fs::path newest;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / kCheckpoints))
+    if (entry.path().filename().string().starts_with(kStep) && entry.path() > newest) newest = entry.path();
+  FEM_CHECK(!newest.empty(), "model folder: ", folder.string(), " is a training run without any checkpoint yet");
+  return newest;
+}
+
+}  // namespace fem

@@ -1,0 +1,35 @@
+#include "train/metrics.h"
+
+#include "io/atomic_file.h"
+
+namespace fem {
+namespace {
+
+std::filesystem::path without_steps_after(int64_t step, const std::filesystem::path& path) {
+  const std::vector<Json> lines = read_jsonl(path);
+  const auto later = [&](const Json& line) { return line.value("step", int64_t{0}) > step; };
+  if (std::any_of(lines.begin(), lines.end(), later))
+    write_atomically(path, [&](std::ostream& file) {
+      for (const Json& line : lines)
+        if (!later(line)) file << line.dump() << "\n";
+    });
+  return path;
+}
+
+}  // namespace
+
+std::filesystem::path metrics_path(const std::filesystem::path& run) { return run / "metrics.jsonl"; }
+
+Metrics::Metrics(const std::filesystem::path& run, int64_t step)
+    : path_(without_steps_after(step, metrics_path(run))), events_(run / "tensorboard") {}
+
+void Metrics::record(const std::string& kind, int64_t step, const Json& values) {
+  Json line{{"kind", kind}, {"step", step}};
+  line.update(values);
+  append_jsonl(path_, line);
+  for (const auto& [name, value] : values.items())
+    if (value.is_number()) events_.scalar(kind + "/" + name, step, value.get<double>());
+  events_.flush();
+}
+
+}  // namespace fem

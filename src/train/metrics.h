@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "io/jsonl.h"
+#include "train/event_file.h"
+
+namespace fem {
+
+// What a run reports while it goes: metrics.jsonl, a line for each record, and the same numbers for TensorBoard.
+class Metrics {
+ public:
+  // Goes on after step: lines of later steps, which a resumed run makes again, are dropped.
+  Metrics(const std::filesystem::path& run, int64_t step);
+
+  // values: {"loss": 2.1, ...}; kind: "train" or "validation".
+  void record(const std::string& kind, int64_t step, const Json& values);
+
+ private:
+  std::filesystem::path path_;
+  EventFile events_;
+};
+
+std::filesystem::path metrics_path(const std::filesystem::path& run);
+
+}  // namespace fem

@@ -1,0 +1,250 @@
+"""fem train, eval and generate from outside: kills, signals, several processes, bad files.
+
+Usage: train_test.py path/to/fem [--kills N] (how often training is killed; 200 takes some minutes)
+"""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+FEM = ""
+KILLS = 6
+TINY = """
+[model]
+n_embd = 32
+n_head = 2
+n_layer = 2
+mlp_width = 48
+[model.mixer]
+conv_hidden = 8
+[data]
+cache = "cache"
+[train]
+steps = 12
+batch = 4
+length = 64
+warmup_steps = 4
+learning_rate = 1e-2
+validate_every = 5
+checkpoint_every = 1
+log_every = 1
+precision = "float32"
+"""
+
+
+def words_of(*words):
+    return [FEM, *map(str, words), "--threads", "1"]
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "tiny.toml").write_text(TINY)
+        (self.folder / "texts").mkdir()
+        for i in range(8):
+            lines = [f"{i} times {j} is {i * j}.\n" for j in range(60)]
+            (self.folder / "texts" / f"{i}.txt").write_text("".join(lines))
+
+    def fem(self, *words, **options):
+        return subprocess.run(words_of(*words), cwd=self.folder, capture_output=True, text=True, timeout=300, **options)
+
+    def train(self, out, *words, **options):
+        return self.fem("train", "tiny.toml", "--data", "texts", "--out", out, *words, **options)
+
+    def weights(self, run):
+        return (max((self.folder / run / "checkpoints").glob("step-*")) / "model.safetensors").read_bytes()
+
+    def losses(self, run):
+        lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
+        return {line["step"]: line["loss"] for line in lines if line["kind"] == "train"}
+
+    def assert_error(self, result, *parts):
+        self.assertEqual(result.returncode, 1, result.stderr)
+        last = result.stderr.strip().splitlines()[-1]
+        self.assertTrue(last.startswith("fem: "), result.stderr)
+        self.assertNotIn("Exception raised from", result.stderr)
+        for part in parts:
+            self.assertIn(part, last)
+
+    def test_a_run_ends_with_a_model_a_curve_and_text(self):
+        result = self.train("run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ("parameters", "bits per byte", "A sample:", "run/checkpoints/step-00000012"):
+            self.assertIn(part, result.stdout)
+        losses = self.losses("run")
+        self.assertEqual(sorted(losses), list(range(1, 13)))
+        self.assertLess(losses[12], losses[1] - 0.5)
+        self.assertEqual(len(list((self.folder / "run" / "checkpoints").iterdir())), 2)
+        self.assertEqual(len(list((self.folder / "run" / "tensorboard").iterdir())), 1)
+
+        evaluated = self.fem("eval", "run", "--data", "texts/3.txt", "--length", 64)
+        self.assertEqual(evaluated.returncode, 0, evaluated.stderr)
+        self.assertIn("bits per byte", evaluated.stdout)
+        texts = [
+            self.fem("generate", "run", "--prompt", "3 times", "--max-tokens", 20, "--temperature", 0, *more).stdout
+            for more in ([], ["--no-cache"])
+        ]
+        self.assertTrue(texts[0].startswith("3 times"))
+        self.assertEqual(*texts)
+
+    def test_killed_at_any_moment_it_goes_on_bit_by_bit(self):
+        self.assertEqual(self.train("whole").returncode, 0)
+        chance = random.Random(0)
+        # A whole run, so that kills fall on all of it: loading, steps and checkpoints.
+        start = time.monotonic()
+        self.assertEqual(self.train("timed").returncode, 0)
+        duration = time.monotonic() - start
+        for kill in range(KILLS):
+            if not (self.folder / "parts").exists() or self.losses("parts").get(12):
+                shutil.rmtree(self.folder / "parts", ignore_errors=True)
+                (self.folder / "parts").mkdir()
+            words = words_of("train", "tiny.toml", "--data", "texts", "--out", "parts", "--resume")
+            process = subprocess.Popen(
+                words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            try:
+                process.wait(timeout=chance.uniform(0, 1.1 * duration))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            error = process.communicate()[1]
+            self.assertIn(process.returncode, (0, -signal.SIGKILL), f"kill {kill}: {error}")
+            (self.folder / "parts" / "metrics.jsonl").touch()
+        result = self.train("parts", "--resume")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.weights("parts"), self.weights("whole"))
+        self.assertEqual(self.losses("parts"), self.losses("whole"))
+
+    def test_a_signal_saves_and_exits_with_0(self):
+        for which in (signal.SIGINT, signal.SIGTERM):
+            out = f"run-{which.name}"
+            words = words_of("train", "tiny.toml", "--data", "texts", "--out", out, "--set", "train.steps=100000")
+            process = subprocess.Popen(
+                words + ["--set", "train.checkpoint_every=0"],
+                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            metrics = self.folder / out / "metrics.jsonl"
+            deadline = time.monotonic() + 60
+            while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(which)
+            output, error = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, error)
+            self.assertIn("Add --resume", output)
+            self.assertEqual(len(list((self.folder / out / "checkpoints").glob("step-*"))), 1)
+
+    def ranks(self, count, out, *words):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = words_of("train", "tiny.toml", "--data", "texts", "--out", out, *words)
+        return [
+            subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={
+                    **os.environ,
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(count),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                },
+            )
+            for rank in range(count)
+        ]
+
+    def test_two_processes_train_as_one_and_one_goes_on_where_two_stopped(self):
+        steps = ("--set", "train.steps=50", "--set", "train.checkpoint_every=25", "--set", "train.keep_checkpoints=9")
+        self.assertEqual(self.train("one", *steps).returncode, 0)
+        for process in self.ranks(2, "two", *steps):
+            output, error = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 0, error)
+        one, two = self.losses("one"), self.losses("two")
+        self.assertEqual(sorted(two), list(range(1, 51)))
+        for step in one:
+            self.assertLess(abs(one[step] - two[step]), 1e-5 * one[step], f"step {step}")
+        shutil.rmtree(self.folder / "two" / "checkpoints" / "step-00000050")
+        result = self.train("two", *steps, "--resume")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Goes on after step 25", result.stdout)
+        for step, loss in self.losses("two").items():
+            self.assertLess(abs(one[step] - loss), 1e-5 * one[step], f"step {step}")
+
+    def test_a_lost_process_ends_the_others_with_a_sentence(self):
+        first, second = self.ranks(2, "lost", "--set", "train.steps=100000", "--set", "train.timeout_seconds=20")
+        metrics = self.folder / "lost" / "metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        second.kill()
+        error = first.communicate(timeout=60)[1]
+        second.communicate()
+        self.assertEqual(first.returncode, 1, error)
+        self.assertIn("lost contact with another rank", error.splitlines()[-1])
+        self.assertIn("--resume", error.splitlines()[-1])
+        self.assertTrue(list((self.folder / "lost" / "checkpoints").glob("step-*")))
+
+    def test_errors_are_one_sentence_and_nothing_is_overwritten(self):
+        self.assert_error(self.train("run", "--set", "train.step=3"), 'unknown field "step"')
+        self.assert_error(self.train("run", "--set", "train.steps=soon"), "expected steps to be an integer")
+        self.assert_error(self.fem("train", "nothing", "--data", "texts"), "1m-fem-softmax")
+        self.assert_error(self.fem("train", "tiny.toml", "--data", "none.txt"), "none.txt")
+        (self.folder / "latin1.txt").write_bytes(b"caf\xe9 " * 99)
+        self.assert_error(self.fem("train", "tiny.toml", "--data", "latin1.txt"), "latin1.txt", "UTF-8")
+        self.assertEqual(self.train("run", "--set", "train.steps=2").returncode, 0)
+        self.assert_error(self.train("run", "--set", "train.steps=2"), "already holds a run")
+        self.assert_error(self.train("run", "--resume"), "train/steps was 2 and is now 12")
+
+        model = self.folder / "run" / "checkpoints" / "step-00000002"
+        whole = (model / "model.safetensors").read_bytes()
+        (model / "model.safetensors").write_bytes(whole[:-100])
+        for words in (("generate", "run", "--prompt", "a"), ("eval", "run", "--data", "texts")):
+            self.assert_error(self.fem(*words), "model.safetensors")
+        self.assert_error(self.train("run", "--set", "train.steps=2", "--resume"), "model.safetensors")
+        (model / "model.safetensors").write_bytes(whole)
+        (model / "tokenizer.json").write_text('{"type": "words"}')
+        self.assert_error(self.fem("generate", "run", "--prompt", "a"), "tokenizer")
+
+        shard = next((self.folder / "cache").glob("*/train/shard-*"))
+        shard.write_bytes(shard.read_bytes()[:-10])
+        self.assert_error(self.train("other"), shard.name, "made again")
+
+    def test_a_full_disk_stops_with_a_sentence_and_keeps_the_last_checkpoint(self):
+        self.assertEqual(self.train("run", "--set", "train.steps=3").returncode, 0)
+        good = self.weights("run")
+        shutil.copytree(self.folder / "run", self.folder / "full")
+        # No file may grow beyond 20 kB: writing the next checkpoint fails as on a full disk.
+        limit = lambda: (  # noqa: E731
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+        )
+        state = next((self.folder / "full" / "checkpoints").glob("step-00000003")) / "trainer_state.json"
+        text = json.loads(state.read_text())
+        text["config"]["train"]["steps"] = 6
+        state.write_text(json.dumps(text))
+        result = self.train("full", "--set", "train.steps=6", "--resume", preexec_fn=limit)
+        self.assert_error(result, "File too large")
+        self.assertEqual(self.weights("full"), good)
+
+
+if __name__ == "__main__":
+    if "--kills" in sys.argv:
+        place = sys.argv.index("--kills")
+        KILLS = int(sys.argv[place + 1])
+        del sys.argv[place : place + 2]
+    FEM = str(Path(sys.argv.pop(1)).resolve())
+    unittest.main()

@@ -1,0 +1,265 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "data/sampler.h"
+#include "data/token_stream.h"
+#include "evaluate/perplexity.h"
+#include "evaluate/tasks.h"
+#include "evaluate/trained_model.h"
+#include "fem/io/model_folder.h"
+#include "io/temporary_folder.h"
+#include "models/small_models.h"
+#include "support/error_text.h"
+
+namespace fem {
+namespace {
+
+using testing::bigram_model;
+using testing::every_mixer;
+using testing::fails_with;
+using testing::MixerChoice;
+using testing::random_model;
+using testing::TemporaryFolder;
+using Tokens = std::vector<int64_t>;
+
+constexpr int64_t kSeparator = 256, kVocabulary = 257;
+constexpr double kEpsilon = 1e-5;
+
+at::Tensor random_bigrams() {
+  at::manual_seed(3);
+  return at::randn({kVocabulary, kVocabulary}) * 2;
+}
+
+// Every byte is followed by the next one of the text, which no byte may occur in twice.
+LanguageModel reciting_model(const std::string& text) {
+  at::Tensor logits = at::zeros({kVocabulary, kVocabulary});
+  for (size_t i = 0; i + 1 < text.size(); ++i) logits[text[i]][text[i + 1]] = 5.0;
+  return bigram_model(logits);
+}
+
+// The log-probability of what is after the first token.
+double log_probability(const at::Tensor& bigrams, const Tokens& tokens) {
+  const at::Tensor table = bigrams.to(at::kDouble).log_softmax(-1);
+  double sum = 0;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) sum += table[tokens[i]][tokens[i + 1]].item<double>();
+  return sum;
+}
+
+Tokens bytes_of(const std::string& text) { return byte_tokenizer()->encode(text); }
+
+class MeasurePerplexity : public TemporaryFolder {
+ protected:
+  // Documents behind a separator each.
+  TokenStream stream_of(const std::vector<std::string>& documents) {
+    tokens.clear();
+    int64_t bytes = 0;
+    for (const std::string& document : documents) {
+      tokens.push_back(kSeparator);
+      for (const int64_t token : bytes_of(document)) tokens.push_back(token);
+      bytes += static_cast<int64_t>(document.size());
+    }
+    write_token_shard(folder, 0, 1, tokens, bytes, *byte_tokenizer());
+    return TokenStream::open(folder, byte_tokenizer()->fingerprint());
+  }
+
+  Tokens tokens;
+};
+
+TEST_F(MeasurePerplexity, SumsWhatEveryTokenCosts) {
+  const at::Tensor bigrams = random_bigrams();
+  LanguageModel model = bigram_model(bigrams);
+  const TokenStream stream = stream_of({"to be or not to be", "that is the question"});
+  const Perplexity found = measure_perplexity(model, stream, 7, 2);
+  EXPECT_EQ(found.tokens, 39);
+  EXPECT_EQ(found.bytes, 38);
+  const double nats = -log_probability(bigrams, tokens);
+  EXPECT_NEAR(found.nats, nats, kEpsilon * nats);
+  EXPECT_DOUBLE_EQ(found.loss(), found.nats / 39);
+  EXPECT_DOUBLE_EQ(found.perplexity(), std::exp(found.nats / 39));
+  EXPECT_DOUBLE_EQ(found.bits_per_byte(), found.nats / std::numbers::ln2 / 38);
+}
+
+TEST_F(MeasurePerplexity, ReadsEveryRowAndDocumentAlone) {
+  LanguageModel model = random_model(every_mixer()[1], kVocabulary);
+  const TokenStream stream = stream_of({"to be or not to be", "that is", "the question"});
+  const int64_t length = 8;
+  double nats = 0;
+  const at::NoGradGuard no_gradients;
+  const at::Tensor all = at::tensor(tokens).unsqueeze(0);
+  for (int64_t begin = 0, end; begin + 1 < all.size(1); begin = end) {
+    end = begin + 1;
+    while (end + 1 < all.size(1) && end % length != 0 && tokens[end] != kSeparator) ++end;
+    nats += model->surprise(all.slice(1, begin, end), all.slice(1, begin + 1, end + 1)).sum().item<double>();
+  }
+  EXPECT_NEAR(measure_perplexity(model, stream, length, 3).nats, nats, kEpsilon * nats);
+  EXPECT_NEAR(measure_perplexity(model, stream, length, 1).nats, nats, kEpsilon * nats);
+  EXPECT_GT(std::abs(measure_perplexity(model, stream, 3, 1).nats - nats), 1e-2) << "the length must matter";
+}
+
+TEST_F(MeasurePerplexity, ReadsAPartWhenAsked) {
+  const at::Tensor bigrams = random_bigrams();
+  LanguageModel model = bigram_model(bigrams);
+  const TokenStream stream = stream_of({std::string(100, 'x') + "y"});
+  std::vector<int64_t> told;
+  const Perplexity found = measure_perplexity(model, stream, 5, 2, 25, [&](int64_t n) { told.push_back(n); });
+  EXPECT_EQ(told, (Tokens{10, 20, 25}));
+  EXPECT_EQ(found.tokens, 25);
+  EXPECT_EQ(found.bytes, 25);
+  const double nats = -log_probability(bigrams, Tokens(tokens.begin(), tokens.begin() + 26));
+  EXPECT_NEAR(found.nats, nats, kEpsilon * nats);
+  EXPECT_TRUE(fails_with("batch_rows of at least 1", [&] { measure_perplexity(model, stream, 5, 0); }));
+}
+
+TEST(Likelihoods, AreThoseOfTheContinuationAfterTheContext) {
+  const at::Tensor bigrams = random_bigrams();
+  LanguageModel model = bigram_model(bigrams);
+  const auto found = likelihoods(model, *byte_tokenizer(),
+                                 {{"a cat", "sat"}, {"a line\n", "end"}, {"a", "\tb"}, {"", "whole"}, {"x", "y"}}, 64);
+  const auto expected = [&](const std::string& text) { return log_probability(bigrams, bytes_of(text)); };
+  ASSERT_EQ(found.size(), 5);
+  EXPECT_NEAR(found[0].log_probability, expected("t sat"), 1e-4);
+  EXPECT_NEAR(found[1].log_probability, expected("\nend"), 1e-4);
+  EXPECT_NEAR(found[2].log_probability, expected("a\tb"), 1e-4);
+  Tokens whole = bytes_of("whole");
+  whole.insert(whole.begin(), kSeparator);
+  EXPECT_NEAR(found[3].log_probability, log_probability(bigrams, whole), 1e-4);
+  EXPECT_NEAR(found[4].log_probability, expected("x y"), 1e-4);
+}
+
+TEST(Likelihoods, KnowWhatGreedyDecodingGives) {
+  LanguageModel model = reciting_model("The quick");
+  const auto found = likelihoods(model, *byte_tokenizer(), {{"The", "quick"}, {"The", "quack"}, {"Th", "e"}}, 64);
+  EXPECT_TRUE(found[0].greedy);
+  EXPECT_FALSE(found[1].greedy);
+  EXPECT_FALSE(found[2].greedy) << "a space comes between";
+}
+
+class PackedLikelihoods : public ::testing::TestWithParam<MixerChoice> {};
+INSTANTIATE_TEST_SUITE_P(Mixer, PackedLikelihoods, ::testing::ValuesIn(every_mixer()),
+                         [](const auto& info) { return testing::name_of(info.param); });
+
+TEST_P(PackedLikelihoods, AreThoseOfOneByOne) {
+  LanguageModel model = random_model(GetParam(), kVocabulary);
+  const std::vector<Continuation> texts{
+      {"one", "two"}, {"a much longer beginning", "of a text"}, {"", "three"}, {"four", "five and six"}, {"7", "8"}};
+  std::vector<int64_t> told;
+  const auto packed = likelihoods(model, *byte_tokenizer(), texts, 60, [&](int64_t n) { told.push_back(n); });
+  EXPECT_EQ(told, (Tokens{3, 5}));
+  const auto alone = likelihoods(model, *byte_tokenizer(), texts, 1);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_NEAR(packed[i].log_probability, alone[i].log_probability, -kEpsilon * alone[i].log_probability);
+    EXPECT_EQ(packed[i].greedy, alone[i].greedy);
+  }
+}
+
+class Task : public TemporaryFolder {
+ protected:
+  std::filesystem::path file_of(const std::string& lines) {
+    write(folder / "questions.jsonl", lines);
+    return folder / "questions.jsonl";
+  }
+  TaskScore score(LanguageModel model, const std::string& lines, int64_t limit = 0) {
+    return score_task(model, *byte_tokenizer(), file_of(lines), 256, limit);
+  }
+};
+
+TEST_F(Task, MinimalPairsAreWonByTheLikelierSentence) {
+  const TaskScore found =
+      score(reciting_model("The quick"), R"({"sentence_good": "quick", "sentence_bad": "quikc", "UID": "spelling"})"
+                                         "\n"
+                                         R"({"sentence_good": "kciuq", "sentence_bad": "quick", "UID": "spelling"})"
+                                         "\n");
+  EXPECT_EQ(found.name, "questions");
+  EXPECT_EQ(found.questions, 2);
+  EXPECT_DOUBLE_EQ(found.accuracy, 0.5);
+  EXPECT_DOUBLE_EQ(found.standard_error, 0.5);
+}
+
+TEST_F(Task, ChoicesAreComparedWholeAndByTheByte) {
+  // "uick" is likelier a byte than "z", but longer.
+  const TaskScore found =
+      score(reciting_model("The quick"), R"({"query": "The q", "choices": [" z", "\tuick ", "\tz"], "gold": 1})");
+  EXPECT_EQ(found.accuracy, 0);
+  EXPECT_EQ(found.normalized_accuracy, 1);
+  EXPECT_TRUE(std::isnan(found.standard_error));
+}
+
+TEST_F(Task, AnEndingFindsItsBeginning) {
+  const std::string line = R"({"context_options": ["The", "A"], "continuation": "quick", "gold": )";
+  LanguageModel model = reciting_model("e quick");
+  at::Tensor head = model->named_parameters()["head.weight"];
+  {
+    const at::NoGradGuard no_gradients;
+    head.select(1, 'A').select(0, ' ').fill_(-1);
+  }
+  EXPECT_EQ(score(model, line + "0}\n").accuracy, 1);
+  EXPECT_EQ(score(model, line + "1}\n").accuracy, 0);
+}
+
+TEST_F(Task, ALastWordMustBeWhatGreedyDecodingGives) {
+  const std::string right = R"({"context": "The", "continuation": "quick"})",
+                    wrong = R"({"context": "Th", "continuation": "e"})";
+  LanguageModel model = reciting_model("The quick");
+  const TaskScore found = score(model, right + "\n\n" + wrong + "\n" + wrong + "\n" + right + "\n");
+  EXPECT_EQ(found.accuracy, 0.5);
+  EXPECT_EQ(found.normalized_accuracy, 0.5);
+  EXPECT_NEAR(found.standard_error, std::sqrt(0.25 / 3), 1e-12);
+  const auto each = likelihoods(model, *byte_tokenizer(), {{"The", "quick"}, {"Th", "e"}}, 64);
+  EXPECT_NEAR(found.perplexity, std::exp(-(each[0].log_probability + each[1].log_probability) / 2), 1e-3);
+  EXPECT_EQ(score(model, right + "\n" + wrong + "\n", 1).questions, 1);
+  EXPECT_EQ(score(model, right + "\n" + wrong + "\n", 1).accuracy, 1);
+}
+
+TEST_F(Task, ATieIsWrong) {
+  EXPECT_EQ(score(reciting_model("ab"), R"({"sentence_good": "same", "sentence_bad": "same"})").accuracy, 0);
+}
+
+TEST_F(Task, EachMalformedLineIsNamed) {
+  const std::string good = R"({"context": "a", "continuation": "b"})";
+  const auto after_good = [&](const std::string& line) {
+    return [this, text = good + "\n" + line] { read_task(file_of(text)); };
+  };
+  const std::string place = "task: line 2 of " + (folder / "questions.jsonl").string() + ": ";
+  EXPECT_TRUE(fails_with(place + "expected a JSON object, got \"{broken\"", after_good("{broken")));
+  EXPECT_TRUE(fails_with(place + "expected a JSON object, got \"[1]\"", after_good("[1]")));
+  EXPECT_TRUE(fails_with("expected a JSON object", after_good(R"("answer")")));
+  EXPECT_TRUE(
+      fails_with("or context and continuation; got question, reply", after_good(R"({"question": "a", "reply": "b"})")));
+  EXPECT_TRUE(fails_with("expected \"sentence_bad\" as text, got none", after_good(R"({"sentence_good": "a"})")));
+  EXPECT_TRUE(
+      fails_with("expected \"query\" as text, got 3", after_good(R"({"query": 3, "choices": ["a", "b"], "gold": 0})")));
+  EXPECT_TRUE(fails_with("expected \"choices\" as a list of two texts or more, got [\"a\"]",
+                         after_good(R"({"query": "q", "choices": ["a"], "gold": 0})")));
+  EXPECT_TRUE(fails_with("expected \"choices\" as a list of two texts or more, got [\"a\",1]",
+                         after_good(R"({"query": "q", "choices": ["a", 1], "gold": 0})")));
+  for (const char* gold : {"2", "-1", "0.5", "\"a\"", "null"})
+    EXPECT_TRUE(fails_with(std::string("expected \"gold\" as a number from 0 to 1, got ") + gold,
+                           after_good(R"({"query": "q", "choices": ["a", "b"], "gold": )" + std::string(gold) + "}")));
+  EXPECT_TRUE(fails_with("expected something to predict in \"continuation\", got an empty text",
+                         after_good(R"({"context": "a", "continuation": ""})")));
+  EXPECT_TRUE(fails_with("expected something to predict in \"choices\"",
+                         after_good(R"({"query": "q", "choices": ["a", ""], "gold": 0})")));
+  EXPECT_TRUE(fails_with("expected at least one question", [&] { read_task(file_of("\n\n")); }));
+  EXPECT_TRUE(fails_with("cannot be read", [&] { read_task(folder / "absent.jsonl"); }));
+  EXPECT_TRUE(fails_with("cannot be read", [&] { read_task(folder); }));
+}
+
+class TrainedModelFolder : public TemporaryFolder {};
+
+TEST_F(TrainedModelFolder, IsAModelWithItsTokenizer) {
+  EXPECT_TRUE(fails_with("absent is none", [&] { load_trained_model(folder / "absent"); }));
+  save_language_model(folder, random_model(every_mixer()[0], kVocabulary));
+  EXPECT_TRUE(fails_with("tokenizer", [&] { load_trained_model(folder); }));
+  byte_tokenizer()->save(folder);
+  const TrainedModel trained = load_trained_model(folder);
+  EXPECT_EQ(trained.model->options.vocab_size, kVocabulary);
+  EXPECT_EQ(trained.tokenizer->fingerprint(), "bytes");
+  save_language_model(folder, random_model(every_mixer()[0], 100));
+  EXPECT_TRUE(fails_with("knows 257 tokens, but the model 100", [&] { load_trained_model(folder); }));
+}
+
+}  // namespace
+}  // namespace fem
