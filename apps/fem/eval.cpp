@@ -61,8 +61,11 @@ void evaluate_data(const EvalArguments& arguments, TrainedModel& trained) {
   Perplexity found;
   {
     Progress progress("perplexity", arguments.max_tokens > 0 ? std::min(arguments.max_tokens, all) : all, "token");
-    found = measure_perplexity(trained.model, stream, arguments.length, arguments.batch_rows, arguments.max_tokens,
-                               [&](int64_t tokens) { progress.update(tokens); });
+    found = measure_perplexity(trained.model, stream,
+                               {.length = arguments.length,
+                                .batch_rows = arguments.batch_rows,
+                                .max_tokens = arguments.max_tokens,
+                                .on_read = [&](int64_t tokens) { progress.update(tokens); }});
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double rate = static_cast<double>(found.tokens) / seconds;

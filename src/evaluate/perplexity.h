@@ -16,10 +16,16 @@ struct Perplexity {
   double bits_per_byte() const;  // separators count as tokens, not as bytes
 };
 
-// Reads a stream once in rows of length tokens, each row on its own, and predicts all tokens but the first; at most
-// max_tokens of them (0: all; the bytes are then that share of the stream's). on_read is told how many there are so
-// far.
-Perplexity measure_perplexity(LanguageModel& model, const TokenStream& stream, int64_t length, int64_t batch_rows,
-                              int64_t max_tokens = 0, const std::function<void(int64_t tokens)>& on_read = {});
+// Reads a stream once in rows of length tokens, each row on its own, and predicts all tokens but the first.
+struct PerplexityOptions {
+  int64_t length = 512;
+  int64_t batch_rows = 8;
+  int64_t max_tokens = 0;                            // predict at most so many; 0: all
+  int64_t part = 0, parts = 1;                       // only every parts-th batch, for several processes
+  std::function<void(int64_t tokens)> on_read = {};  // told how many there are so far
+};
+
+// With less than the whole stream the bytes are that share of the stream's.
+Perplexity measure_perplexity(LanguageModel& model, const TokenStream& stream, const PerplexityOptions& options);
 
 }  // namespace fem

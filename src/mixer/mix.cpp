@@ -13,6 +13,9 @@
 namespace fem {
 namespace {
 
+// Elements: 4 MB in float32. Below that making again costs a tenth of a layer's time (docs/performance_log.md).
+constexpr int64_t kWorthMakingAgain = 1 << 20;
+
 // The inverse temperature of each channel, [H, V]; none if the layer only reads means.
 std::optional<at::Tensor> beta_of(const MixerWeights& w, const MixerOptions& options) {
   if (!options.has_free_energy()) return std::nullopt;
@@ -47,7 +50,7 @@ Projections project_tokens(const at::Tensor& x, const MixerWeights& w, const Mix
 
 at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes,
                       const Batch& batch, MixerState* state, bool training) {
-  const MakeAgainGuard recompute;
+  const MakeAgainGuard recompute(kWorthMakingAgain);
   const int64_t heads = options.n_head;
   const Prior& prior = prior_of(options.prior_type);
   const Positions positions = positions_of(x, batch, state);

@@ -58,6 +58,15 @@ MlpSpecs mlp_specs(const LanguageModelOptions& o) {
           matrix("mlp.down.weight", o.n_embd, o.mlp_width)};
 }
 
+// Packed sequences that are all as long are a batch, whose kernels need not mind borders: [1, n L] as [n, L].
+std::optional<at::Tensor> as_batch(const at::Tensor& tokens, const Batch& batch) {
+  if (!batch.cu_seqlens || batch.mask || batch.cu_seqlens->numel() < 2) return std::nullopt;
+  const int64_t rows = batch.cu_seqlens->numel() - 1, length = tokens.size(1) / rows;
+  const at::Tensor regular = at::arange(rows + 1, batch.cu_seqlens->options()) * length;
+  const bool fits = tokens.size(0) == 1 && length > 0 && rows * length == tokens.size(1);
+  return fits && batch.cu_seqlens->equal(regular) ? std::optional(tokens.view({rows, length})) : std::nullopt;
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return at::rms_norm(x, {weight.size(0)}, weight, eps);
 }
@@ -178,6 +187,8 @@ at::Tensor LanguageModelImpl::hidden(const at::Tensor& tokens, const Batch& batc
   if (state && state->layers.empty()) state->layers.resize(blocks_.size());
   FEM_CHECK(!state || state->layers.size() == blocks_.size(), "language model: expected a state of ", blocks_.size(),
             " layers, got one of ", state->layers.size(), "; it belongs to another model");
+  if (!state)
+    if (const auto rows = as_batch(tokens, batch)) return hidden(*rows).view({1, -1, options.n_embd});
   at::Tensor x = embed(tokens);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const auto whole = [block = blocks_[i], past = state ? &state->layers[i] : nullptr, batch,

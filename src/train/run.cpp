@@ -42,11 +42,10 @@ void describe(Trainer& trainer, const Corpus& corpus, int64_t ranks, std::ostrea
 class Run {
  public:
   Run(Trainer& trainer, const fs::path& out, bool writes)
-      : trainer_(trainer),
-        options_(trainer.config().train),
-        checkpoints_(out, options_.keep_checkpoints),
-        progress_("train", options_.steps, "step", trainer.steps_done()) {
-    if (writes) metrics_ = std::make_unique<Metrics>(out, trainer.steps_done());
+      : trainer_(trainer), options_(trainer.config().train), checkpoints_(out, options_.keep_checkpoints) {
+    if (!writes) return;
+    metrics_ = std::make_unique<Metrics>(out, trainer.steps_done());
+    progress_ = std::make_unique<Progress>("train", options_.steps, "step", trainer.steps_done());
   }
 
   TrainResult go() {
@@ -80,8 +79,8 @@ class Run {
   void report(const Trainer::Step& step, double seconds, double tokens_per_second) {
     const int64_t done = trainer_.steps_done();
     if (!metrics_) return;
-    progress_.update(done, "loss " + fixed(step.loss, 3) + "  " + grouped(static_cast<int64_t>(tokens_per_second)) +
-                               " tokens/s" + validation_note_);
+    progress_->update(done, "loss " + fixed(step.loss, 3) + "  " + grouped(static_cast<int64_t>(tokens_per_second)) +
+                                " tokens/s" + validation_note_);
     if (due(done, options_.log_every) || done == options_.steps || done == 1)
       metrics_->record("train", done,
                        {{"loss", step.loss},
@@ -106,8 +105,8 @@ class Run {
   Trainer& trainer_;
   const TrainOptions& options_;
   Checkpoints checkpoints_;
-  Progress progress_;
-  std::unique_ptr<Metrics> metrics_;  // of rank 0
+  std::unique_ptr<Metrics> metrics_;  // both of rank 0 alone
+  std::unique_ptr<Progress> progress_;
   std::string validation_note_;
 };
 

@@ -175,9 +175,17 @@ void Trainer::explain(const char* what, double value, const PackedRows& rows) {
 }
 
 Perplexity Trainer::validate(int64_t max_tokens) {
-  model_->eval();
   const Autocast autocast(bfloat16_);
-  return measure_perplexity(model_, corpus_.validation, config_.train.length, micro_batch_, max_tokens);
+  Perplexity own = measure_perplexity(model_, corpus_.validation,
+                                      {.length = config_.train.length,
+                                       .batch_rows = micro_batch_,
+                                       .max_tokens = max_tokens,
+                                       .part = group_->rank(),
+                                       .parts = group_->size()});
+  const at::Tensor all =
+      at::tensor({static_cast<double>(own.tokens), static_cast<double>(own.bytes), own.nats}, at::kDouble);
+  group_->sum(all);
+  return {all[0].item<int64_t>(), all[1].item<int64_t>(), all[2].item<double>()};
 }
 
 void Trainer::save(const fs::path& folder) const {

@@ -91,7 +91,7 @@ class Training(unittest.TestCase):
 
         evaluated = self.fem("eval", "run", "--data", "texts/3.txt", "--length", 64)
         self.assertEqual(evaluated.returncode, 0, evaluated.stderr)
-        self.assertIn("bits per byte", evaluated.stdout)
+        self.assertIn("bits/byte", evaluated.stdout)
         texts = [
             self.fem("generate", "run", "--prompt", "3 times", "--max-tokens", 20, "--temperature", 0, *more).stdout
             for more in ([], ["--no-cache"])
@@ -168,7 +168,9 @@ class Training(unittest.TestCase):
         ]
 
     def test_two_processes_train_as_one_and_one_goes_on_where_two_stopped(self):
-        steps = ("--set", "train.steps=50", "--set", "train.checkpoint_every=25", "--set", "train.keep_checkpoints=9")
+        # At the tiny recipe's learning rate rounding grows too fast to tell it from a mistake.
+        changes = {"steps": 50, "checkpoint_every": 25, "keep_checkpoints": 9, "learning_rate": 1e-3}
+        steps = [word for name, value in changes.items() for word in ("--set", f"train.{name}={value}")]
         self.assertEqual(self.train("one", *steps).returncode, 0)
         for process in self.ranks(2, "two", *steps):
             output, error = process.communicate(timeout=300)

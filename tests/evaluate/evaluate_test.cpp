@@ -72,7 +72,7 @@ TEST_F(MeasurePerplexity, SumsWhatEveryTokenCosts) {
   const at::Tensor bigrams = random_bigrams();
   LanguageModel model = bigram_model(bigrams);
   const TokenStream stream = stream_of({"to be or not to be", "that is the question"});
-  const Perplexity found = measure_perplexity(model, stream, 7, 2);
+  const Perplexity found = measure_perplexity(model, stream, {.length = 7, .batch_rows = 2});
   EXPECT_EQ(found.tokens, 39);
   EXPECT_EQ(found.bytes, 38);
   const double nats = -log_probability(bigrams, tokens);
@@ -94,9 +94,18 @@ TEST_F(MeasurePerplexity, ReadsEveryRowAndDocumentAlone) {
     while (end + 1 < all.size(1) && end % length != 0 && tokens[end] != kSeparator) ++end;
     nats += model->surprise(all.slice(1, begin, end), all.slice(1, begin + 1, end + 1)).sum().item<double>();
   }
-  EXPECT_NEAR(measure_perplexity(model, stream, length, 3).nats, nats, kEpsilon * nats);
-  EXPECT_NEAR(measure_perplexity(model, stream, length, 1).nats, nats, kEpsilon * nats);
-  EXPECT_GT(std::abs(measure_perplexity(model, stream, 3, 1).nats - nats), 1e-2) << "the length must matter";
+  EXPECT_NEAR(measure_perplexity(model, stream, {.length = length, .batch_rows = 3}).nats, nats, kEpsilon * nats);
+  EXPECT_NEAR(measure_perplexity(model, stream, {.length = length, .batch_rows = 1}).nats, nats, kEpsilon * nats);
+  Perplexity parts;
+  for (const int64_t part : {0, 1}) {
+    const Perplexity own =
+        measure_perplexity(model, stream, {.length = length, .batch_rows = 2, .part = part, .parts = 2});
+    parts.nats += own.nats;
+    parts.tokens += own.tokens;
+  }
+  EXPECT_NEAR(parts.nats, nats, kEpsilon * nats) << "two processes share the text";
+  EXPECT_GT(std::abs(measure_perplexity(model, stream, {.length = 3, .batch_rows = 1}).nats - nats), 1e-2)
+      << "the length must matter";
 }
 
 TEST_F(MeasurePerplexity, ReadsAPartWhenAsked) {
@@ -104,13 +113,16 @@ TEST_F(MeasurePerplexity, ReadsAPartWhenAsked) {
   LanguageModel model = bigram_model(bigrams);
   const TokenStream stream = stream_of({std::string(100, 'x') + "y"});
   std::vector<int64_t> told;
-  const Perplexity found = measure_perplexity(model, stream, 5, 2, 25, [&](int64_t n) { told.push_back(n); });
+  const Perplexity found = measure_perplexity(
+      model, stream,
+      {.length = 5, .batch_rows = 2, .max_tokens = 25, .on_read = [&](int64_t n) { told.push_back(n); }});
   EXPECT_EQ(told, (Tokens{10, 20, 25}));
   EXPECT_EQ(found.tokens, 25);
   EXPECT_EQ(found.bytes, 25);
   const double nats = -log_probability(bigrams, Tokens(tokens.begin(), tokens.begin() + 26));
   EXPECT_NEAR(found.nats, nats, kEpsilon * nats);
-  EXPECT_TRUE(fails_with("batch_rows of at least 1", [&] { measure_perplexity(model, stream, 5, 0); }));
+  EXPECT_TRUE(fails_with("batch_rows of at least 1",
+                         [&] { measure_perplexity(model, stream, {.length = 5, .batch_rows = 0}); }));
 }
 
 TEST(Likelihoods, AreThoseOfTheContinuationAfterTheContext) {

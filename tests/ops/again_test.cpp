@@ -6,6 +6,7 @@
 #include "fem/ops/linear_read.h"
 #include "fem/ops/modulate.h"
 #include "fem/ops/softmax_read.h"
+#include "mixer/random_mixer.h"
 #include "support/gradient_check.h"
 #include "support/tolerance.h"
 
@@ -91,6 +92,27 @@ TEST_P(MakeAgain, CanBeDifferentiatedTwice) {
     return read_with(GetParam(), in).read;
   };
   EXPECT_TRUE(gradients_match(function, inputs_of(at::kDouble, 3), /*second_order=*/true));
+}
+
+// The layer makes large inputs again and keeps small ones: a batch at once is large, its rows one by one are small.
+TEST(MakeAgainInTheLayer, LargeAndSmallBatchesGiveTheSameGradients) {
+  MixerOptions options;
+  options.n_embd = 128;
+  options.n_head = 2;
+  options.conv_hidden = 6;
+  FreeEnergyMixer mixer = random_mixer(options, at::kFloat);
+  for (at::Tensor& parameter : mixer->parameters()) parameter.mutable_data().mul_(0.2);
+  const at::Tensor x = at::randn({256, 32, options.n_embd});  // 2^20 elements
+  const auto gradients = [&](int64_t parts) {
+    mixer->zero_grad();
+    for (const at::Tensor& part : x.chunk(parts)) mixer(part).square().sum().backward();
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& parameter : mixer->parameters()) all.push_back(parameter.grad().clone());
+    return all;
+  };
+  const std::vector<at::Tensor> at_once = gradients(1), apart = gradients(2);
+  for (size_t i = 0; i < apart.size(); ++i)
+    EXPECT_TRUE(close(at_once[i], apart[i], gradient_tolerance(at::kFloat))) << mixer->named_parameters().keys()[i];
 }
 
 }  // namespace

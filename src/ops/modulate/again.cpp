@@ -21,12 +21,16 @@ thread_local MakeAgainGuard* innermost = nullptr;
 
 }  // namespace
 
-MakeAgainGuard::MakeAgainGuard() : outer_(std::exchange(innermost, this)) {}
+MakeAgainGuard::MakeAgainGuard(int64_t smallest) : smallest_(smallest), outer_(std::exchange(innermost, this)) {}
 MakeAgainGuard::~MakeAgainGuard() { innermost = outer_; }
 
 MakeAgainGuard* MakeAgainGuard::current() { return innermost; }
 
-void MakeAgainGuard::add(Made made) { made_.push_back(std::move(made)); }
+void MakeAgainGuard::add(const at::Tensor& output, variable_list inputs, std::optional<double> floor) {
+  const c10::SymInt size = output.sym_numel();
+  if (size.is_symbolic() || size.expect_int() >= smallest_)
+    made_.push_back({WeakTensor(output.getIntrusivePtr()), std::move(inputs), floor});
+}
 
 const MakeAgainGuard::Made* MakeAgainGuard::find(const at::Tensor& output) const {
   const auto is_it = [&](const Made& made) { return made.output._unsafe_get_target() == output.unsafeGetTensorImpl(); };

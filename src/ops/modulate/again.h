@@ -22,16 +22,18 @@ class MakeAgainGuard {
     std::optional<double> floor;
   };
 
-  MakeAgainGuard();
+  // Outputs of fewer elements than smallest are kept as they are.
+  explicit MakeAgainGuard(int64_t smallest = 0);
   ~MakeAgainGuard();
   MakeAgainGuard(const MakeAgainGuard&) = delete;
   MakeAgainGuard& operator=(const MakeAgainGuard&) = delete;
 
   static MakeAgainGuard* current();  // the innermost, or null
-  void add(Made made);
+  void add(const at::Tensor& output, torch::autograd::variable_list inputs, std::optional<double> floor);
   const Made* find(const at::Tensor& output) const;
 
  private:
+  const int64_t smallest_;
   std::vector<Made> made_;
   MakeAgainGuard* outer_;
 };
