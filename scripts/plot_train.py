@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the loss curves of training runs. Usage: plot_train.py RUN... --out PICTURE.png"""
+"""Draws the loss curves of training runs and prints how they ended. Usage: plot_train.py RUN... --out PICTURE.png"""
 
 import argparse
 import json
@@ -14,9 +14,9 @@ import matplotlib.pyplot as plt
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 
 
-def read(run: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """kind -> steps and losses."""
-    curves: dict[str, tuple[list[int], list[float]]] = {"train": ([], []), "validation": ([], [])}
+def read(run: Path) -> dict[str, list[dict]]:
+    """The lines of each kind."""
+    lines: dict[str, list[dict]] = {"train": [], "validation": []}
     path = run / "metrics.jsonl"
     if not path.exists():
         raise SystemExit(f"plot_train: expected {path}; a run is a folder that fem train wrote")
@@ -25,10 +25,20 @@ def read(run: Path) -> dict[str, tuple[list[int], list[float]]]:
             line = json.loads(text)
         except json.JSONDecodeError:
             continue  # cut short by a crash
-        steps, losses = curves[line["kind"]]
-        steps.append(line["step"])
-        losses.append(line["loss"])
-    return curves
+        lines[line["kind"]].append(line)
+    return lines
+
+
+def summary(runs: list[Path]) -> str:
+    width = max(len(run.resolve().name) for run in runs)
+    rows = [f"{'run':{width}}   steps  validation loss  bits per byte"]
+    for run in runs:
+        lines = read(run)
+        if lines["validation"]:
+            last = lines["validation"][-1]
+            row = f"{last['step']:6}  {last['loss']:15.4f}  {last['bits_per_byte']:13.4f}"
+            rows.append(f"{run.resolve().name:{width}}  {row}")
+    return "\n".join(rows)
 
 
 def main(runs: list[Path], out: Path) -> None:
@@ -36,23 +46,15 @@ def main(runs: list[Path], out: Path) -> None:
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
     highest = []
     for place, run in enumerate(runs):
-        color, curves = COLORS[place % len(COLORS)], read(run)
+        color, lines = COLORS[place % len(COLORS)], read(run)
         name = run.resolve().name
-        steps, losses = curves["train"]
+        steps, losses = [line["step"] for line in lines["train"]], [line["loss"] for line in lines["train"]]
         axis.plot(steps, losses, color=color, linewidth=0.9, alpha=0.55, label=f"{name}, training batch")
         highest += losses[len(losses) // 20 :]
-        steps, losses = curves["validation"]
+        steps, losses = [line["step"] for line in lines["validation"]], [line["loss"] for line in lines["validation"]]
         if steps:
-            axis.plot(steps, losses, color=color, linewidth=2.2, marker="o", markersize=4, label=f"{name}, validation")
-            axis.annotate(
-                f"{losses[-1]:.3f}",
-                (steps[-1], losses[-1]),
-                xytext=(6, 0),
-                va="center",
-                textcoords="offset points",
-                color=color,
-                annotation_clip=False,
-            )
+            label = f"{name}, validation: {losses[-1]:.3f} at the end"
+            axis.plot(steps, losses, color=color, linewidth=2.2, marker="o", markersize=4, label=label)
     axis.set(xlabel="training step", ylabel="loss (nats a token)", xlim=(0, None))
     if highest:  # the first steps would press all that follows to the floor
         axis.set_ylim(None, 1.05 * max(highest))
@@ -66,3 +68,5 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, required=True, metavar="PICTURE")
     arguments = parser.parse_args()
     main(arguments.runs, arguments.out)
+    if len(arguments.runs) > 1:
+        print(summary(arguments.runs))

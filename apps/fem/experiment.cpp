@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "commands.h"
-#include "util/plot.h"
 #include "util/interrupt.h"
+#include "util/plot.h"
 
 namespace fem {
 namespace {

@@ -169,7 +169,7 @@ void add_generate_command(CLI::App& app) {
           ->allow_extra_args(false);
   generate
       ->add_option("--prompt-file", arguments->prompt_file,
-                   "A file with the prompt; with neither, the prompt is what is piped in. A last line end is left out")
+                   "A file with the prompt; with neither, it is what is piped in. A last line end is left out")
       ->type_name("FILE")
       ->excludes(prompt);
   generate->add_option("--max-tokens", options.max_tokens, "At most so many tokens")

@@ -133,7 +133,7 @@ std::string settings_text() {
   visit_train_options(defaults.train, section("train."));
   visit_corpus_options(defaults.data, section("data."));
   visit_language_model_options(defaults.model, section("model."));
-  return text + "  model.mixer.*               every option of the mixer: docs/architecture.md\n";
+  return text + "  model.mixer.*               every option of the mixer, as listed in include/fem/options.h\n";
 }
 
 }  // namespace

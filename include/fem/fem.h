@@ -1,8 +1,11 @@
 // The Free Energy Mixer: everything public.
 #pragma once
 
+#include "fem/generate.h"
 #include "fem/io/mixer_file.h"
+#include "fem/io/model_folder.h"
 #include "fem/io/safetensors.h"
+#include "fem/language_model.h"
 #include "fem/mixer.h"
 #include "fem/ops/channel_read.h"
 #include "fem/ops/decay_scan.h"

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "data/hash.h"
 #include "io/atomic_file.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
@@ -36,6 +37,18 @@ void describe(Trainer& trainer, const Corpus& corpus, int64_t ranks, std::ostrea
       << corpus.tokenizer->fingerprint() << "), " << grouped(trainer.tokens_of_a_step()) << " tokens a step, " << ranks
       << (ranks == 1 ? " process, " : " processes, ") << at::get_num_threads() << " threads\n"
       << std::flush;
+}
+
+// Processes that train together must train the same: what differs would be averaged silently.
+void check_same_everywhere(const Trainer& trainer, const Corpus& corpus, ProcessGroup& group) {
+  const nlohmann::json config = to_json(trainer.config());
+  const std::string text = config["model"].dump() + config["train"].dump() + corpus.tokenizer->fingerprint() +
+                           std::to_string(corpus.train.size()) + " " + std::to_string(corpus.validation.size());
+  const auto own = static_cast<int64_t>(fnv1a(text));
+  const at::Tensor first = at::tensor({own}, at::kLong);
+  group.broadcast(first);
+  FEM_CHECK(first.item<int64_t>() == own, "train: rank ", group.rank(),
+            " has another recipe or another text than rank 0; start every process with the same command and files");
 }
 
 // One training run from where it stands to its end or to a signal.
@@ -123,6 +136,7 @@ TrainResult train(const TrainConfig& config, const fs::path& out, bool resume, s
   const Corpus corpus = prepare_corpus(config.data);
   const auto group = ProcessGroup::connect(environment, std::chrono::seconds(config.train.timeout_seconds));
   Trainer trainer(config, corpus, group);
+  check_same_everywhere(trainer, corpus, *group);
   // Every rank must do the same, whatever it sees of the folder.
   const at::Tensor goes_on = at::tensor({resume && newest ? 1 : 0}, at::kLong);
   group->broadcast(goes_on);

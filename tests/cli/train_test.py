@@ -144,14 +144,14 @@ class Training(unittest.TestCase):
             self.assertIn("Add --resume", output)
             self.assertEqual(len(list((self.folder / out / "checkpoints").glob("step-*"))), 1)
 
-    def ranks(self, count, out, *words):
+    def ranks(self, count, out, *words, words_of_rank=lambda rank: ()):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         command = words_of("train", "tiny.toml", "--data", "texts", "--out", out, *words)
         return [
             subprocess.Popen(
-                command,
+                [*command, *words_of_rank(rank)],
                 cwd=self.folder,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -199,6 +199,12 @@ class Training(unittest.TestCase):
         self.assertIn("lost contact with another rank", error.splitlines()[-1])
         self.assertIn("--resume", error.splitlines()[-1])
         self.assertTrue(list((self.folder / "lost" / "checkpoints").glob("step-*")))
+
+    def test_processes_with_different_recipes_are_told(self):
+        processes = self.ranks(2, "mixed", words_of_rank=lambda rank: ("--set", f"train.seed={rank}"))
+        first, second = (process.communicate(timeout=60)[1] for process in processes)
+        self.assertEqual([process.returncode for process in processes], [1, 1], first + second)
+        self.assertIn("rank 1 has another recipe", second)
 
     def test_errors_are_one_sentence_and_nothing_is_overwritten(self):
         self.assert_error(self.train("run", "--set", "train.step=3"), 'unknown field "step"')

@@ -101,7 +101,7 @@ TEST(MakeAgainInTheLayer, LargeAndSmallBatchesGiveTheSameGradients) {
   options.n_head = 2;
   options.conv_hidden = 6;
   FreeEnergyMixer mixer = random_mixer(options, at::kFloat);
-  for (at::Tensor& parameter : mixer->parameters()) parameter.mutable_data().mul_(0.2);
+  for (at::Tensor& parameter : mixer->parameters()) parameter.set_data(parameter.detach() * 0.2);
   const at::Tensor x = at::randn({256, 32, options.n_embd});  // 2^20 elements
   const auto gradients = [&](int64_t parts) {
     mixer->zero_grad();
