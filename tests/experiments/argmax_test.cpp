@@ -8,8 +8,8 @@
 
 #include "experiments/argmax/experiment.h"
 #include "experiments/argmax/trainer.h"
-#include "io/jsonl.h"
 #include "fem/io/safetensors.h"
+#include "io/jsonl.h"
 #include "io/temporary_folder.h"
 
 namespace fem {

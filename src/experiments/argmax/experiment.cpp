@@ -9,8 +9,8 @@
 #include <ostream>
 
 #include "experiments/argmax/trainer.h"
-#include "io/jsonl.h"
 #include "fem/version.h"
+#include "io/jsonl.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
 #include "util/table.h"

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "train/adamw.h"
 #include "experiments/argmax/config.h"
 #include "fem/mixer.h"
 #include "fem/ops/read.h"
+#include "train/adamw.h"
 
 namespace fem {
 

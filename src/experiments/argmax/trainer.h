@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-#include "train/adamw.h"
 #include "experiments/argmax/config.h"
 #include "experiments/argmax/model.h"
+#include "train/adamw.h"
 
 namespace fem {
 
