@@ -11,6 +11,10 @@
 #include "util/interrupt.h"
 
 namespace fem {
+
+// CLI11 prints the choices where torch's headers know how to print a map.
+static std::ostream& operator<<(std::ostream& stream, PriorType prior) { return stream << spelled(prior); }
+
 namespace {
 
 std::map<std::string, PriorType> prior_names() {

@@ -148,8 +148,10 @@ Trainer::Step Trainer::step() {
             .interrupted = shared[1].item<double>() > 0};
   std::vector<at::Tensor> views = gradients_.views();
   done.gradient_norm = at::stack(at::_foreach_norm(views)).norm().item<double>();
-  if (!std::isfinite(done.loss)) explain("the loss", done.loss, rows);
-  if (!std::isfinite(done.gradient_norm)) explain("the gradient's norm", done.gradient_norm, rows);
+  FEM_CHECK(std::isfinite(done.loss) && std::isfinite(done.gradient_norm), "train: step ", steps_done_ + 1,
+            ": the loss is ", done.loss, " and the gradient's norm ", done.gradient_norm,
+            "; the first tensor that is not finite is ", first_not_finite(rows),
+            ". The last checkpoint is as it was; lower train.learning_rate or train.clip");
   if (o.clip > 0 && done.gradient_norm > o.clip) at::_foreach_mul_(views, o.clip / done.gradient_norm);
   optimizer_.set_learning_rate(done.learning_rate);
   optimizer_.step(views);
@@ -157,21 +159,15 @@ Trainer::Step Trainer::step() {
   return done;
 }
 
-void Trainer::explain(const char* what, double value, const PackedRows& rows) {
-  const auto stop = [&](const std::string& tensor) {
-    FEM_CHECK(false, "train: step ", steps_done_ + 1, ": ", what, " is ", value,
-              "; the first tensor that is not finite ", "is ", tensor,
-              ". The last checkpoint is as it was; lower train.learning_rate or train.clip");
-  };
+std::string Trainer::first_not_finite(const PackedRows& rows) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, parameter] : parameters_)
-    if (!finite(parameter)) stop("the parameter " + name);
+    if (!finite(parameter)) return "the parameter " + name;
   for (const auto& [name, tensor] : model_->trace(rows.tokens, {.cu_seqlens = rows.cu_seqlens}))
-    if (!finite(tensor)) stop("the output of " + name);
+    if (!finite(tensor)) return "the output of " + name;
   for (size_t i = parameters_.size(); i-- > 0;)
-    if (!finite(gradients_.views()[i])) stop("the gradient of " + parameters_[i].first);
-  stop("in another process");
-  throw;  // not reached: stop throws
+    if (!finite(gradients_.views()[i])) return "the gradient of " + parameters_[i].first;
+  return "in another process";
 }
 
 Perplexity Trainer::validate(int64_t max_tokens) {

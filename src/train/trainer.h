@@ -44,7 +44,7 @@ class Trainer {
  private:
   void send_to_all_ranks();
   at::Tensor backward(const PackedRows& rows);
-  [[noreturn]] void explain(const char* what, double value, const PackedRows& rows);
+  std::string first_not_finite(const PackedRows& rows);
 
   TrainConfig config_;
   const Corpus& corpus_;

@@ -16,7 +16,6 @@ namespace {
 
 using namespace channel_kernels;
 
-constexpr const char* kOp = "channel_read";
 constexpr int64_t kLeastElements = 8192;  // tokens times channels for which another thread pays
 constexpr int64_t kLeastChunks = 4;       // of a segment of a divided sequence
 
@@ -66,7 +65,7 @@ class Inputs {
 
 // Every sequence in one segment, or in several where there are fewer sequences and groups of channels than threads.
 std::vector<Segment> segments_of(const ChannelInputs& in) {
-  const auto sequences = sequences_of(in.value.size(0), in.value.size(1), in.cu_seqlens, kOp);
+  const auto sequences = sequences_of(in.value.size(0), in.value.size(1), in.cu_seqlens, "channel_read");
   const auto count = static_cast<int64_t>(sequences.size());
   const int64_t channels = in.value.size(2) * in.value.size(3), threads = at::get_num_threads();
   const int64_t items = std::max<int64_t>(count * ((channels + kChannels - 1) / kChannels), 1);
@@ -194,7 +193,7 @@ Tensors5 channel_read_cpu(const ChannelInputs& in) {
   }
   for_items(a, kStateFloats,
             [&, run = forward()](int64_t begin, int64_t end, float* scratch) { run(a, begin, end, scratch); });
-  if (in.beta) check_exponents(largest, kOp);
+  if (in.beta) check_exponents(largest, "channel_read");
   return {mean, free_energy, log_normalizer, state, checkpoints};
 }
 

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Draws the validation loss of every run as a dot, and the means. Usage: plot.py RESULTS.jsonl PICTURE.png"""
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+# Okabe and Ito's colours, told apart by every kind of colour vision.
+MIXERS = {
+    "attention": ("softmax", "#0072B2"),
+    "fem-softmax": ("FEM-softmax", "#D55E00"),
+    "gla": ("gla", "#0072B2"),
+    "fem-gla": ("FEM-gla", "#D55E00"),
+}
+
+
+def main(results: Path, picture: Path) -> None:
+    runs = [json.loads(line) for line in results.read_text().splitlines()]
+    texts = list(dict.fromkeys(run["text"] for run in runs))
+    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
+    figure, axes = plt.subplots(1, len(texts), figsize=(4.2 * len(texts), 3.8), layout="constrained", squeeze=False)
+    for axis, text in zip(axes[0], texts):
+        for place, (mixer, (_, color)) in enumerate(MIXERS.items()):
+            losses = np.array([run["loss"] for run in runs if run["text"] == text and run["mixer"] == mixer])
+            axis.plot(np.full(len(losses), place), losses, "o", color=color, alpha=0.5, markersize=6)
+            axis.plot([place - 0.22, place + 0.22], [losses.mean()] * 2, color=color, linewidth=2.5)
+            axis.annotate(
+                f"{losses.mean():.3f}",
+                (place + 0.22, losses.mean()),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                color=color,
+                fontsize=9,
+            )
+        axis.set_xticks(range(len(MIXERS)), [name for name, _ in MIXERS.values()])
+        axis.set(title=text, ylabel="validation loss (nats a byte)", xlim=(-0.5, len(MIXERS) - 0.3))
+    steps = runs[0]["config"]["train"]["steps"]
+    seeds = len({run["seed"] for run in runs})
+    parameters = sum(run["parameters"] for run in runs) / len(runs) / 1e6
+    figure.suptitle(f"{parameters:.2f} M parameters, {steps} steps, {seeds} seeds (dots) and their mean (bars)")
+    figure.savefig(picture, dpi=150)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
