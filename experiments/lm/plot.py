@@ -40,11 +40,11 @@ def main(results: Path, picture: Path) -> None:
                 fontsize=9,
             )
         axis.set_xticks(range(len(MIXERS)), [name for name, _ in MIXERS.values()])
-        axis.set(title=text, ylabel="validation loss (nats a byte)", xlim=(-0.5, len(MIXERS) - 0.3))
+        seeds = len({run["seed"] for run in runs if run["text"] == text})
+        axis.set(title=f"{text}, {seeds} seeds", ylabel="validation loss (nats a byte)", xlim=(-0.5, len(MIXERS) - 0.3))
     steps = runs[0]["config"]["train"]["steps"]
-    seeds = len({run["seed"] for run in runs})
     parameters = sum(run["parameters"] for run in runs) / len(runs) / 1e6
-    figure.suptitle(f"{parameters:.2f} M parameters, {steps} steps, {seeds} seeds (dots) and their mean (bars)")
+    figure.suptitle(f"{parameters:.2f} M parameters, {steps} steps; every run a dot, their mean a bar")
     figure.savefig(picture, dpi=150)
 
 
