@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tomllib
+
 TREE = Path(__file__).resolve().parent.parent
 WARM_UP = 3  # steps of a round that do not count
 
@@ -40,8 +42,6 @@ def torch_steps(size: str, steps: int) -> list[float]:
 
 
 def tokens_of_a_step(size: str) -> int:
-    import tomllib
-
     train = tomllib.loads((TREE / "configs" / "lm" / f"{size}-attention.toml").read_text())["train"]
     return train["batch"] * train["length"]
 
@@ -50,20 +50,20 @@ def main(size: str, rounds: int, steps: int) -> None:
     names = {"fem train, FEM-softmax": [], "fem train, attention": [], "PyTorch, eager": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        text = "".join(path.read_text(errors="ignore") for path in sorted(TREE.rglob("*.cpp")))
+        text = "".join(path.read_text(errors="ignore") for path in sorted((TREE / "src").rglob("*.cpp")))
         (folder / "text.txt").write_text(text)
         for round_ in range(rounds):
             names["fem train, FEM-softmax"] += fem_steps(f"{size}-fem-softmax", steps, folder)[WARM_UP:]
             names["fem train, attention"] += fem_steps(f"{size}-attention", steps, folder)[WARM_UP:]
             names["PyTorch, eager"] += torch_steps(size, steps)[WARM_UP:]
             print(f"round {round_ + 1} of {rounds}", file=sys.stderr)
-    slowest = statistics.median(names["PyTorch, eager"])
+    eager = statistics.median(names["PyTorch, eager"])
     tokens = tokens_of_a_step(size)
     print(f"{size}: {tokens} tokens a step, {rounds} rounds of {steps} steps, median step")
     print(f"{'':26}{'tokens/s':>10}{'of PyTorch':>12}")
     for label, seconds in names.items():
         median = statistics.median(seconds)
-        print(f"{label:26}{tokens / median:>10,.0f}{slowest / median:>12.2f}")
+        print(f"{label:26}{tokens / median:>10,.0f}{eager / median:>12.2f}")
 
 
 if __name__ == "__main__":

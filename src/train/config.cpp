@@ -57,8 +57,8 @@ void check(const TrainOptions& o) {
                                     {"seed", o.seed}})
     FEM_CHECK(value >= 0, "train: expected ", name, " of at least 0, got ", value);
   FEM_CHECK(o.learning_rate > 0, "train: expected a positive learning_rate, got ", o.learning_rate);
-  for (const auto& [name, value] : {std::pair{"final_learning_rate", o.final_learning_rate}})
-    FEM_CHECK(value >= 0 && value <= 1, "train: expected ", name, " from 0 to 1, got ", value);
+  FEM_CHECK(o.final_learning_rate >= 0 && o.final_learning_rate <= 1,
+            "train: expected final_learning_rate from 0 to 1, got ", o.final_learning_rate);
   for (const auto& [name, value] : {std::pair{"beta1", o.beta1}, {"beta2", o.beta2}})
     FEM_CHECK(value >= 0 && value < 1, "train: expected ", name, " in [0, 1), got ", value);
   for (const auto& [name, value] : {std::pair{"weight_decay", o.weight_decay}, {"clip", o.clip}})

@@ -205,8 +205,8 @@ void Trainer::load(const fs::path& folder) {
     check_same_run(state["config"], to_json(config_));
     FEM_CHECK(state.value("tokenizer", "") == corpus_.tokenizer->fingerprint(), "train: the checkpoint ",
               folder.string(), " was trained with another tokenizer than the corpus has now; start another run");
-    const LanguageModel saved = load_language_model(folder);
-    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.copy_(saved->parameters()[i]);
+    const std::vector<at::Tensor> saved = load_language_model(folder)->parameters();
+    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.copy_(saved[i]);
     optimizer_.restore(load_safetensors(folder / kOptimizer).tensors);
     steps_done_ = state["step"].get<int64_t>();
   }
