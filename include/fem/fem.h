@@ -10,6 +10,7 @@
 #include "fem/ops/channel_read.h"
 #include "fem/ops/decay_scan.h"
 #include "fem/ops/gated_read.h"
+#include "fem/ops/gated_scan.h"
 #include "fem/ops/linear_read.h"
 #include "fem/ops/modulate.h"
 #include "fem/ops/project.h"

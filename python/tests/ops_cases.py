@@ -52,6 +52,8 @@ class Case:
         given = {name: tensor for name, tensor in tensors(batch, tokens, dtype).items() if name in self.names}
         if self.op == "decay_scan":
             given["log_decay"] = uniform(batch, tokens, VALUE_WIDTH, low=-1.0, high=-0.1, dtype=dtype)
+        if self.op == "gated_scan":
+            given["gate_logit"] = given["gate_logit"][:, :, 0].clone()
         if self.op.startswith("channel") and "log_decay" in given:
             given["log_decay"] = uniform(*given["value"].shape, low=-1.0, high=-0.1, dtype=dtype)
         if self.packed:
@@ -67,7 +69,7 @@ class Case:
         return {**{name: None for name in required if name not in arguments}, **arguments}
 
     def _initial(self, dtype: torch.dtype, given: dict[str, Tensor]) -> Tensor:
-        if self.op == "decay_scan":
+        if self.op in ("decay_scan", "gated_scan"):
             return uniform(BATCH, VALUE_WIDTH, dtype=dtype)
         absent = {} if "beta" in given else {"beta": None}
         state: Tensor = self.run(**given, **absent)[3]  # of the same tokens: any state will do
@@ -112,6 +114,9 @@ def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
         "C": over(batch, tokens, RANK),
         "D": over(HEADS, VALUE_WIDTH),
         "u": over(batch, tokens, VALUE_WIDTH, low=-1.0),
+        "decay_logit": over(batch, tokens, VALUE_WIDTH, low=-1.0),
+        "norm_weight": over(VALUE_WIDTH),
+        "norm_bias": over(VALUE_WIDTH, low=-1.0),
         "mean": channels(low=-1.0),
         "free_energy": channels(low=-1.0),
         "temperature_logit": channels(low=-1.0),
@@ -127,6 +132,7 @@ def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
 
 ATTENTION = ("query", "key", "value", "beta")
 SSM = ("value", "beta", "delta", "A", "B", "C", "D")
+GATED_SCAN = ("u", "decay_logit", "gate_logit", "norm_weight")
 GATES = ("mean", "free_energy", "temperature_logit", "gate_logit")
 
 SOFTMAX_CASES = [
@@ -158,6 +164,8 @@ READ_CASES = [
 OTHER_CASES = [
     Case("decay_scan", ("u",)),
     Case("decay_scan", ("u",), initial=True),
+    Case("gated_scan", (*GATED_SCAN, "norm_bias"), initial=True),
+    Case("gated_scan", GATED_SCAN, {"reverse": True}),
     Case("gated_read", GATES),
     Case("gated_read", ("mean", "gate_logit")),
     Case("modulate", ("x", "hidden", "weight", "cosine", "sine"), {"floor": 0.1}),

@@ -1,4 +1,4 @@
-// torch.autocast: the reads, the gates and the whole layer run in its dtype (bfloat16), the conditioner's scan in
+// torch.autocast: the reads, the gates and the whole layer run in its dtype (bfloat16), the conditioner's scans in
 // float32. States keep their own dtype.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
@@ -34,7 +34,8 @@ void register_autocast(torch::Library& library) {
   for (const char* op : {"softmax_read", "linear_scan", "channel_scan", "ssm_scan", "linear_read", "channel_read",
                          "ssm_read", "modulate", "project", "gated_read", "mix", "mix_with_state"})
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, true>>());
-  library.impl("decay_scan", torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, false>>());
+  for (const char* op : {"decay_scan", "gated_scan"})
+    library.impl(op, torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, false>>());
 }
 
 }  // namespace

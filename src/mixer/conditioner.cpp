@@ -3,13 +3,12 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <numeric>
 
-#include "fem/ops/decay_scan.h"
+#include "fem/ops/gated_scan.h"
+#include "ops/modulate/again.h"
 #include "priors/prior.h"
 #include "priors/projection.h"
-#include "util/width.h"
 
 namespace fem {
 namespace {
@@ -26,37 +25,12 @@ std::vector<int64_t> output_widths(const MixerOptions& options, const MixerSizes
   return widths;
 }
 
-at::Tensor layer_norm(const at::Tensor& x, const LinearWeights& weights) {
-  return at::layer_norm(x, {weights.weight.size(0)}, weights.weight, weights.bias, 1e-5);
-}
-
-at::Tensor l2_gate(const at::Tensor& logit) {
-  const at::Tensor raw = at::softplus(logit) + 1e-8;
-  return raw * (std::sqrt(static_cast<double>(width_of(raw))) / raw.norm(2, -1, /*keepdim=*/true));
-}
-
-struct Scan {
-  at::Tensor u, log_decay;  // [B, T, H_c]
-};
-
-Scan scan_input(const at::Tensor& u, const at::Tensor& decay, const Batch& batch, const at::Tensor& restart) {
-  Scan scan{u, -at::softplus(decay)};
-  if (batch.mask) {  // a masked token adds nothing and lets h pass
-    const at::Tensor absent = batch.mask->logical_not().unsqueeze(-1);
-    scan = {scan.u.masked_fill(absent, 0), scan.log_decay.masked_fill(absent, 0)};
-  }
-  if (restart.defined()) scan.log_decay = scan.log_decay.masked_fill(restart.unsqueeze(-1), -INFINITY);
-  return scan;
-}
-
-// One direction's hidden units, ready for out_proj.
-template <typename Run>
-at::Tensor hidden(const at::Tensor& x, const ConditionerWeights& w, const Batch& batch, const at::Tensor& restart,
-                  Run run) {
-  const at::Tensor n = w.norm.weight.defined() ? layer_norm(x, w.norm) : x;
+// One direction's hidden units, ready for out_proj, and its scan.
+GatedScan hidden(const at::Tensor& x, const ConditionerWeights& w, const GatedScanOptions& options) {
+  const at::Tensor n = w.norm.weight.defined() ? layer_norm(x, w.norm.weight, w.norm.bias) : x;
   const std::vector<at::Tensor> projected = project(n, {w.x_f, w.in_f, w.shortcut});
-  const at::Tensor h = run(scan_input(projected[0], projected[1], batch, restart));
-  return l2_gate(projected[2]) * layer_norm(h, w.ln);
+  const ScanNorm norm{w.ln.weight, w.ln.bias.defined() ? std::optional(w.ln.bias) : std::nullopt};
+  return gated_scan(projected[0], projected[1], projected[2], norm, options);
 }
 
 }  // namespace
@@ -75,20 +49,18 @@ Conditioning condition(const at::Tensor& x, const MixerWeights& weights, const M
   const std::vector<int64_t> widths = output_widths(options, sizes);
   std::vector<Modulation> modulations(widths.size());
   if (options.use_conv) {
-    const auto onward = [&](const Scan& scan) {
-      if (!state) return decay_scan(scan.u, scan.log_decay);
-      const std::optional<at::Tensor> initial =
-          state->conditioner.defined() ? std::optional(state->conditioner) : std::nullopt;
-      const at::Tensor h = decay_scan(scan.u, scan.log_decay, initial);
-      if (h.size(1) > 0) state->conditioner = h.select(1, -1).clone();  // a view would keep all of h
-      return h;
-    };
-    const auto backward = [](const Scan& scan) { return decay_scan(scan.u.flip(1), scan.log_decay.flip(1)).flip(1); };
+    GatedScanOptions scan;
+    if (batch.mask) scan.absent = batch.mask->logical_not();
+    if (positions.first.defined()) scan.restart = positions.first.unsqueeze(0);
+    if (state && state->conditioner.defined()) scan.initial = state->conditioner;
+    const auto [onward, h] = hidden(x, weights.forward, scan);
+    if (state && h.size(1) > 0) state->conditioner = h.select(1, -1).clone();  // a view would keep all of h
 
-    at::Tensor units = hidden(x, weights.forward, batch, positions.first, onward);
-    at::Tensor out_proj = weights.forward.out_proj;
+    at::Tensor units = onward, out_proj = weights.forward.out_proj;
     if (options.conv_bidirectional) {  // the two products are one over the units of both directions
-      units = at::cat({units, hidden(x, weights.backward, batch, positions.last, backward)}, -1);
+      scan.reverse = true;
+      if (positions.last.defined()) scan.restart = positions.last.unsqueeze(0);
+      units = at::cat({units, hidden(x, weights.backward, scan).units}, -1);
       out_proj = at::cat({out_proj, weights.backward.out_proj});
     }
     const std::vector<at::Tensor> slices = out_proj.split_with_sizes(widths, -1);

@@ -14,22 +14,33 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using Maker = MakeAgainGuard::Maker;
 
-constexpr size_t kSlots = 6;  // x, hidden, weight, cosine, sine, limit; of an input that is kept itself only the first
+constexpr size_t kSlots = 6;  // for what an input is made from; one that is kept itself has the first
 
 thread_local MakeAgainGuard* innermost = nullptr;
 
+at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::layer_norm(x, {width_of(x)}, weight, bias, 1e-5);
+}
+
 }  // namespace
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor y = normalised(x, weight, bias);
+  if (innermost) innermost->add(y, Maker::kLayerNorm, {x, weight, bias});
+  return y;
+}
 
 MakeAgainGuard::MakeAgainGuard(int64_t smallest) : smallest_(smallest), outer_(std::exchange(innermost, this)) {}
 MakeAgainGuard::~MakeAgainGuard() { innermost = outer_; }
 
 MakeAgainGuard* MakeAgainGuard::current() { return innermost; }
 
-void MakeAgainGuard::add(const at::Tensor& output, variable_list inputs, std::optional<double> floor) {
+void MakeAgainGuard::add(const at::Tensor& output, Maker maker, variable_list inputs, std::optional<double> floor) {
   const c10::SymInt size = output.sym_numel();
   if (size.is_symbolic() || size.expect_int() >= smallest_)
-    made_.push_back({WeakTensor(output.getIntrusivePtr()), std::move(inputs), floor});
+    made_.push_back({WeakTensor(output.getIntrusivePtr()), maker, std::move(inputs), floor});
 }
 
 const MakeAgainGuard::Made* MakeAgainGuard::find(const at::Tensor& output) const {
@@ -40,13 +51,16 @@ const MakeAgainGuard::Made* MakeAgainGuard::find(const at::Tensor& output) const
 
 void KeptInputs::add(const at::Tensor& input) {
   variable_list slots{input};
+  Maker maker = Maker::kNone;
   std::optional<double> floor;
   if (const auto* made = innermost && input.defined() ? innermost->find(input) : nullptr) {
     slots = made->inputs;
+    maker = made->maker;
     floor = made->floor;
   }
   slots.resize(kSlots);
   tensors_.insert(tensors_.end(), slots.begin(), slots.end());
+  makers_.push_back(static_cast<int64_t>(maker));
   floors_.push_back(floor.value_or(NAN));
 }
 
@@ -54,20 +68,28 @@ void KeptInputs::save(AutogradContext* ctx, const variable_list& others) const {
   variable_list all = tensors_;
   all.insert(all.end(), others.begin(), others.end());
   ctx->save_for_backward(all);
+  ctx->saved_data["makers"] = makers_;
   ctx->saved_data["floors"] = floors_;
 }
 
 SavedInputs::SavedInputs(AutogradContext* ctx)
-    : tensors_(ctx->get_saved_variables()), floors_(ctx->saved_data["floors"].toDoubleVector()) {}
+    : tensors_(ctx->get_saved_variables()),
+      makers_(ctx->saved_data["makers"].toIntVector()),
+      floors_(ctx->saved_data["floors"].toDoubleVector()) {}
 
-bool SavedInputs::is_made_again(size_t index) const {
-  const auto slot = tensors_.begin() + index * kSlots;
-  return std::any_of(slot + 1, slot + kSlots, [](const at::Tensor& x) { return x.defined(); });
-}
+bool SavedInputs::is_made_again(size_t index) const { return makers_[index] != static_cast<int64_t>(Maker::kNone); }
 
 at::Tensor SavedInputs::input(size_t index) const {
-  const at::Tensor& x = tensors_[index * kSlots];
-  return is_made_again(index) ? heads(index, 0, size_of(x, 2)) : x;
+  const at::Tensor* slot = &tensors_[index * kSlots];
+  switch (static_cast<Maker>(makers_[index])) {
+    case Maker::kModulate:
+      return heads(index, 0, size_of(slot[0], 2));
+    case Maker::kLayerNorm:
+      return normalised(slot[0], slot[1], slot[2]);
+    case Maker::kNone:
+      break;
+  }
+  return slot[0];
 }
 
 at::Tensor SavedInputs::heads(size_t index, int64_t first, int64_t count) const {
@@ -82,6 +104,6 @@ at::Tensor SavedInputs::heads(size_t index, int64_t first, int64_t count) const 
                        std::isnan(floor) ? std::nullopt : std::optional(floor), part(slot[5], 0, 1));
 }
 
-const at::Tensor& SavedInputs::other(size_t index) const { return tensors_[floors_.size() * kSlots + index]; }
+at::TensorList SavedInputs::others() const { return at::TensorList(tensors_).slice(makers_.size() * kSlots); }
 
 }  // namespace fem

@@ -1,5 +1,6 @@
-// Inputs of an operator, kept for its backward. Inside the layer, where nobody else holds them, outputs of modulate are
-// not kept but made again: from what modulate itself keeps, so that they cost no memory between forward and backward.
+// Inputs of an operator, kept for its backward. Inside the layer, where nobody else holds them, outputs of modulate and
+// of layer_norm are not kept but made again: from what these keep themselves, so that they cost no memory between
+// forward and backward.
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -11,14 +12,21 @@ namespace fem {
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-// While one is alive in this thread, outputs of modulate that operators are given are made again in backward. Second
-// derivatives with respect to such an output itself are then not to be had; those of all it was made from are.
+// LayerNorm over the last dimension. An operator that is given the result may make it again.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// While one is alive in this thread, outputs of modulate and layer_norm that operators are given are made again in
+// backward. Second derivatives with respect to such an output itself are then not to be had; those of all it was made
+// from are.
 class MakeAgainGuard {
  public:
-  // An output of modulate, and what it was made from. While it is held weakly, no other tensor has its address.
+  enum class Maker : int64_t { kNone, kModulate, kLayerNorm };
+
+  // An output, and what it was made from. While it is held weakly, no other tensor has its address.
   struct Made {
     WeakTensor output;
-    torch::autograd::variable_list inputs;
+    Maker maker;
+    torch::autograd::variable_list inputs;  // modulate: x, hidden, weight, cosine, sine, limit; layer_norm: its own
     std::optional<double> floor;
   };
 
@@ -29,7 +37,8 @@ class MakeAgainGuard {
   MakeAgainGuard& operator=(const MakeAgainGuard&) = delete;
 
   static MakeAgainGuard* current();  // the innermost, or null
-  void add(const at::Tensor& output, torch::autograd::variable_list inputs, std::optional<double> floor);
+  void add(const at::Tensor& output, Maker maker, torch::autograd::variable_list inputs,
+           std::optional<double> floor = std::nullopt);
   const Made* find(const at::Tensor& output) const;
 
  private:
@@ -46,6 +55,7 @@ class KeptInputs {
 
  private:
   torch::autograd::variable_list tensors_;
+  std::vector<int64_t> makers_;
   std::vector<double> floors_;
 };
 
@@ -54,13 +64,15 @@ class SavedInputs {
  public:
   explicit SavedInputs(torch::autograd::AutogradContext* ctx);
 
-  at::Tensor input(size_t index) const;                                // [B, T, H, *], or undefined
-  at::Tensor heads(size_t index, int64_t first, int64_t count) const;  // only these heads of it
+  at::Tensor input(size_t index) const;                                // undefined if it was
+  at::Tensor heads(size_t index, int64_t first, int64_t count) const;  // of [B, T, H, *] only these
   bool is_made_again(size_t index) const;
-  const at::Tensor& other(size_t index) const;  // as given to save()
+  at::TensorList others() const;  // as given to save()
+  const at::Tensor& other(size_t index) const { return others()[index]; }
 
  private:
   torch::autograd::variable_list tensors_;
+  std::vector<int64_t> makers_;
   std::vector<double> floors_;
 };
 

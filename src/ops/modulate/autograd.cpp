@@ -52,7 +52,7 @@ at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, 
   if (MakeAgainGuard* guard = MakeAgainGuard::current()) {
     variable_list inputs{x};
     for (const OptionalTensor& input : {hidden, weight, cosine, sine, limit}) inputs.push_back(or_undefined(input));
-    guard->add(y, std::move(inputs), floor);
+    guard->add(y, MakeAgainGuard::Maker::kModulate, std::move(inputs), floor);
   }
   return y;
 }

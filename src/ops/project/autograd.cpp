@@ -1,8 +1,9 @@
-// Keeps x and the weights.
+// Keeps x (or what it is made from) and the weights.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "ops/modulate/again.h"
 #include "ops/project/project.h"
 #include "ops/transforms.h"
 
@@ -18,17 +19,17 @@ struct ProjectFunction : torch::autograd::Function<ProjectFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights,
                                at::TensorList biases) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    variable_list kept{x};
-    kept.insert(kept.end(), weights.begin(), weights.end());
-    ctx->save_for_backward(kept);
+    KeptInputs kept;
+    kept.add(x);
+    kept.save(ctx, weights.vec());
     ctx->saved_data["biased"] = !biases.empty();
     return call_project(x, weights, biases);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables();
+    const SavedInputs saved(ctx);
     const auto [dx, dweights, dbiases] = call_project_backward(
-        grads, saved[0], at::TensorList(saved).slice(1), ctx->needs_input_grad(0), ctx->saved_data["biased"].toBool());
+        grads, saved.input(0), saved.others(), ctx->needs_input_grad(0), ctx->saved_data["biased"].toBool());
     variable_list gradients{ctx->needs_input_grad(0) ? dx : at::Tensor()};
     gradients.insert(gradients.end(), dweights.begin(), dweights.end());
     gradients.insert(gradients.end(), dbiases.begin(), dbiases.end());

@@ -1,5 +1,6 @@
 // The recurrence, vectors of channels at a time, and its gradient from the last token to the first:
 //   dh_t = grad_t + a_{t+1} dh_{t+1}     du_t = dh_t     dlog_decay_t = dh_t a_t h_{t-1}     dinitial = a_0 dh_0
+#include "cpu/channels.h"
 #include "cpu/vec.h"
 #include "ops/decay_scan/cpu/kernels.h"
 
@@ -8,20 +9,9 @@ namespace {
 
 using namespace fem::cpu;
 
-// Calls body(batch, channel, get, put) for every vector of channels of the items.
-template <typename Body>
-void for_channel_vectors(int64_t channels, int64_t begin, int64_t end, Body&& body) {
-  const int64_t groups = (channels + kChannels - 1) / kChannels;
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t first = item % groups * kChannels;
-    const int64_t width = channels - first < kChannels ? channels - first : kChannels;
-    for_vectors(width, [&](int64_t c, auto&& get, auto&& put) { body(item / groups, first + c, get, put); });
-  }
-}
-
 template <typename Scalar>
 void scan_items(const Scan& a, int64_t begin, int64_t end) {
-  for_channel_vectors(a.channels, begin, end, [&](int64_t batch, int64_t channel, auto&& get, auto&& put) {
+  for_channel_vectors(a.channels, kChannels, begin, end, [&](int64_t batch, int64_t channel, auto&& get, auto&& put) {
     int64_t at = batch * a.tokens * a.channels + channel;
     const auto* initial = static_cast<const Scalar*>(a.initial);
     Floats h = initial ? get(initial + batch * a.channels + channel) : Floats{};
@@ -34,7 +24,7 @@ void scan_items(const Scan& a, int64_t begin, int64_t end) {
 
 template <typename Scalar>
 void scan_items_backward(const ScanBackward& a, int64_t begin, int64_t end) {
-  for_channel_vectors(a.channels, begin, end, [&](int64_t batch, int64_t channel, auto&& get, auto&& put) {
+  for_channel_vectors(a.channels, kChannels, begin, end, [&](int64_t batch, int64_t channel, auto&& get, auto&& put) {
     const int64_t start = batch * a.tokens * a.channels + channel;
     const int64_t side = batch * a.channels + channel;
     const auto* initial = static_cast<const Scalar*>(a.initial);

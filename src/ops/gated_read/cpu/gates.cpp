@@ -2,6 +2,7 @@
 //   out = s raw u / n, s = sqrt(V);   du = s raw / n dout;   draw = s / n (u dout - raw (raw . u dout) / n^2)
 #include <cmath>
 
+#include "cpu/gate.h"
 #include "cpu/vec.h"
 #include "ops/gated_read/cpu/kernels.h"
 
@@ -32,16 +33,9 @@ Mixed mix(const Gates& a, int64_t r, int64_t c, Get&& get) {
   return {mean + lambda * gap, lambda, gap};
 }
 
-// raw of every channel into scratch; returns 1 / max(|raw|, floor).
 template <typename Scalar>
 float raw_gate(const Gates& a, int64_t r, float* raw) {
-  Floats square{};
-  for_vectors(a.width, [&](int64_t c, auto&& get, auto&& put) {
-    put(raw + c, softplus(get(row<Scalar>(a.gate_logit, a, r) + c)) + a.eps);
-    square += get(raw + c) * get(raw + c);
-  });
-  const float norm = std::sqrt(sum(square));
-  return 1 / (norm > a.norm_floor ? norm : a.norm_floor);
+  return cpu::raw_gate(row<Scalar>(a.gate_logit, a, r), a.width, a.eps, a.norm_floor, raw);
 }
 
 template <typename Scalar>
