@@ -8,6 +8,7 @@
 #include "fem/ops/softmax_read.h"
 #include "mixer/random_mixer.h"
 #include "support/gradient_check.h"
+#include "support/kernel_test.h"
 #include "support/tolerance.h"
 
 namespace fem::testing {
@@ -60,7 +61,10 @@ struct Gradients {
   std::vector<at::Tensor> tensors;
   size_t holders;
 };
-Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, bool again) {
+using Seed = std::function<at::Tensor(const at::Tensor& output)>;
+at::Tensor plain_seed(const at::Tensor& y) { return at::ones_like(y) + 0.1 * y; }
+Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, bool again,
+                       const Seed& seed = plain_seed) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_());
   std::optional<MakeAgainGuard> guard;
@@ -68,7 +72,7 @@ Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, boo
   const Outcome outcome = read_with(reader, leaves);
   guard.reset();
   std::vector<at::Tensor> grads;
-  for (const at::Tensor& y : outcome.read) grads.push_back(at::ones_like(y) + 0.1 * y.detach());
+  for (const at::Tensor& y : outcome.read) grads.push_back(seed(y.detach()));
   return {torch::autograd::grad(outcome.read, leaves, grads), outcome.holders};
 }
 
@@ -84,6 +88,31 @@ TEST_P(MakeAgain, GivesTheSameGradientsWithoutKeepingTheInputs) {
     for (size_t i = 0; i < kept.tensors.size(); ++i)
       EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
   }
+}
+
+// Three threads divide the two rows' heads of a group: both are gathered for all, and the query is let go.
+TEST(MakeAgainInGroups, HeadsDividedAmongThreadsGiveTheSameGradients) {
+  const ScopedThreads scope(3);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const auto inputs = inputs_of(dtype, 450);
+    const Gradients kept = gradients_of(Reader::kSoftmax, inputs, false);
+    const Gradients again = gradients_of(Reader::kSoftmax, inputs, true);
+    const Gradients repeated = gradients_of(Reader::kSoftmax, inputs, true);
+    for (size_t i = 0; i < kept.tensors.size(); ++i) {
+      EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
+      EXPECT_TRUE(at::equal(again.tensors[i], repeated.tensors[i])) << i << ": a second run differs";
+    }
+  }
+}
+
+// A gradient that is a negative view holds the numbers of its opposite: the kernels must not be given it as it is.
+TEST(MakeAgainInGroups, GradientsThatAreNotPlainTensorsGoThroughTheDispatcher) {
+  const auto inputs = inputs_of(at::kFloat, 70);
+  const Seed negative_view = [](const at::Tensor& y) { return at::_neg_view(-plain_seed(y)); };
+  const Gradients expected = gradients_of(Reader::kSoftmax, inputs, true);
+  const Gradients actual = gradients_of(Reader::kSoftmax, inputs, true, negative_view);
+  for (size_t i = 0; i < expected.tensors.size(); ++i)
+    EXPECT_TRUE(close(actual.tensors[i], expected.tensors[i], gradient_tolerance(at::kFloat))) << i;
 }
 
 TEST_P(MakeAgain, CanBeDifferentiatedTwice) {

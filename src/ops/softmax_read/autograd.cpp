@@ -1,8 +1,11 @@
 // Keeps query, key, value (or what modulate made them from), beta and the three outputs; exp(beta v), z = exp(beta F)
 // and p are recomputed.
 #include <ATen/ATen.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 #include "ops/modulate/again.h"
 #include "ops/softmax_read/reference.h"
@@ -15,6 +18,18 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// Whether these are plain tensors of a dtype the kernels know, and nobody traces, wraps, batches or watches them: then
+// the kernels may be called past the dispatcher.
+bool kernels_serve(at::TensorList tensors) {
+  const auto is_plain = [](const at::Tensor& x) {
+    const c10::DispatchKeySet keys =
+        x.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView - c10::autocast_dispatch_keyset;
+    return keys == c10::DispatchKeySet(c10::DispatchKey::CPU) &&
+           (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  };
+  return !c10::impl::TorchDispatchModeTLS::any_modes_set() && std::all_of(tensors.begin(), tensors.end(), is_plain);
+}
 
 struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
   static constexpr bool is_traceable = true;
@@ -37,49 +52,53 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
     return {mean, free_energy, log_normalizer};
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const SavedInputs saved(ctx);
-    const bool in_groups = saved.is_made_again(0) && !at::GradMode::is_enabled();
-    const auto [dquery, dkey, dvalue, dbeta] =
-        in_groups ? backward_in_groups(ctx, saved, grad) : backward_of_heads(ctx, saved, grad, 0, size_of(grad[0], 2));
-    const at::Tensor none;
-    return {dquery, dkey, dvalue, saved.other(0).defined() ? dbeta : none, none, none, none, none, none};
-  }
-
-  static Tensors4 backward_of_heads(AutogradContext* ctx, const SavedInputs& saved, const variable_list& grad,
-                                    int64_t first, int64_t count) {
+  // Calls function with the arguments of softmax_read_backward, of these heads only.
+  template <typename Function>
+  static auto with_heads(AutogradContext* ctx, const SavedInputs& saved, const variable_list& grad, int64_t first,
+                         int64_t count, Function&& function) {
     const auto heads = [&](const at::Tensor& x) { return x.dim() > 1 ? x.narrow(2, first, count) : x; };
     const auto beta = saved.other(0).defined() ? OptionalTensor(saved.other(0).narrow(0, first, count)) : std::nullopt;
-    return call_softmax_read_backward(heads(grad[0]), heads(grad[1]), saved.heads(0, first, count),
-                                      saved.heads(1, first, count), saved.heads(2, first, count), beta,
-                                      heads(saved.other(3)), heads(saved.other(4)), heads(saved.other(5)).contiguous(),
-                                      ctx->saved_data["scale"].toOptional<double>(), ctx->saved_data["causal"].toBool(),
-                                      ctx->saved_data["window"].toOptional<int64_t>(), if_defined(saved.other(1)),
-                                      if_defined(saved.other(2)));
+    return function(heads(grad[0]), heads(grad[1]), saved.heads(0, first, count), saved.heads(1, first, count),
+                    saved.heads(2, first, count), beta, heads(saved.other(3)), heads(saved.other(4)),
+                    heads(saved.other(5)).contiguous(), ctx->saved_data["scale"].toOptional<double>(),
+                    ctx->saved_data["causal"].toBool(), ctx->saved_data["window"].toOptional<int64_t>(),
+                    if_defined(saved.other(1)), if_defined(saved.other(2)));
   }
 
   // A few heads at a time: of what is made again, only theirs is there.
   static Tensors4 backward_in_groups(AutogradContext* ctx, const SavedInputs& saved, const variable_list& grad) {
     constexpr int64_t kGroups = 6;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const int64_t heads = size_of(grad[0], 2), group = (heads + kGroups - 1) / kGroups;
-    Tensors4 all;
+    SoftmaxReadGradients all;
+    if (saved.other(0).defined()) all.beta = at::empty_like(saved.other(0));
     for (int64_t first = 0; first < heads; first += group) {
       const int64_t count = std::min(group, heads - first);
-      const Tensors4 part = backward_of_heads(ctx, saved, grad, first, count);
-      const auto put = [&](at::Tensor& to, const at::Tensor& from, int64_t dim) {
-        if (!to.defined()) {
-          std::vector<c10::SymInt> shape = from.sym_sizes().vec();
-          if (from.dim() > 1) shape[dim] = heads;
-          to = at::empty_symint(shape, from.options());
-        }
-        if (from.dim() > 1) to.narrow(dim, first, count).copy_(from);
+      const auto part_of = [&](at::Tensor& whole, const at::Tensor& like) {
+        if (!whole.defined()) whole = at::empty({like.size(0), like.size(1), heads, like.size(3)}, like.options());
+        return whole.narrow(2, first, count);
       };
-      put(std::get<0>(all), std::get<0>(part), 2);
-      put(std::get<1>(all), std::get<1>(part), 2);
-      put(std::get<2>(all), std::get<2>(part), 2);
-      put(std::get<3>(all), std::get<3>(part), 0);
+      with_heads(
+          ctx, saved, grad, first, count,
+          [&](const at::Tensor& grad_mean, const at::Tensor& grad_free_energy, at::Tensor query, const at::Tensor& key,
+              const at::Tensor& value, const auto&... others) {
+            const SoftmaxReadGradients part{part_of(all.query, query), part_of(all.key, key), part_of(all.value, value),
+                                            all.beta.defined() ? all.beta.narrow(0, first, count) : all.beta};
+            softmax_read_backward_into(part, grad_mean, grad_free_energy, std::move(query), key, value, others...);
+          });
     }
-    return all;
+    return {all.query, all.key, all.value, all.beta};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    const SavedInputs saved(ctx);
+    const bool in_groups = saved.is_made_again(0) && !at::GradMode::is_enabled() &&
+                           kernels_serve({grad[0], grad[1], saved.other(3), saved.other(5)});
+    const auto [dquery, dkey, dvalue, dbeta] =
+        in_groups ? backward_in_groups(ctx, saved, grad)
+                  : with_heads(ctx, saved, grad, 0, size_of(grad[0], 2), call_softmax_read_backward);
+    const at::Tensor none;
+    return {dquery, dkey, dvalue, saved.other(0).defined() ? dbeta : none, none, none, none, none, none};
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include "fem/ops/softmax_read.h"
 #include "ops/operator.h"
+#include "ops/softmax_read/reference.h"
 
 namespace fem {
 
@@ -24,6 +25,14 @@ SoftmaxReadOp call_softmax_read;                   // through the dispatcher
 SoftmaxReadBackwardOp call_softmax_read_backward;  // through the dispatcher
 SoftmaxReadOp softmax_read_cpu;                    // fused kernels, float32 and bfloat16 (cpu/launch.cpp)
 SoftmaxReadBackwardOp softmax_read_backward_cpu;
+// The same into tensors that are there, whatever their strides but for an element's, which is 1; what to.beta holds is
+// left without beta. The query is let go as soon as it was read.
+void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor& grad_mean,
+                                const at::Tensor& grad_free_energy, at::Tensor query, const at::Tensor& key,
+                                const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& mean,
+                                const at::Tensor& free_energy, const at::Tensor& log_normalizer,
+                                std::optional<double> scale, bool causal, std::optional<int64_t> window,
+                                const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens);
 SoftmaxReadOp softmax_read_by_definition;  // plain ATen, differentiable
 
 }  // namespace fem

@@ -140,13 +140,12 @@ void key_block(const Backward& a, const Scratch& s, const HeadScratch& h, int64_
 
   const float* beta = a.beta ? a.beta + head * a.value_width : nullptr;
   for (int64_t n = 0; n < keys; ++n) {
-    const int64_t place = (batch * a.keys + base + n) * a.heads + head;
-    Scalar* grad_key = static_cast<Scalar*>(a.grad_key) + place * a.key_width;
+    Scalar* grad_key = output_row<Scalar>(a.grad_key, batch, base + n, head);
     for_vectors(a.key_width,
                 [&](int64_t c, auto&&, auto&& put) { put(grad_key + c, load(s.dkey + n * key_columns + c)); });
     const float* dmixed = s.dmixed + n * mixed_columns;
     const float* mixed = s.mixed + n * mix;
-    Scalar* grad_value = static_cast<Scalar*>(a.grad_value) + place * a.value_width;
+    Scalar* grad_value = output_row<Scalar>(a.grad_value, batch, base + n, head);
     for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&& put) {
       Floats dv = load(dmixed + c);
       if (beta) {
@@ -169,31 +168,46 @@ int64_t padded_key_width(const Arguments& a) { return padded(a.key_width); }
 
 int64_t gradient_row_width(const Arguments& a) { return mixed_width(a); }
 
-void gather_rows(const Backward& a, int64_t item, const HeadScratch& h, bool with_grad_beta) {
+void gather_rows(const Backward& a, int64_t item, int64_t begin, int64_t end, const GatheredRows& h) {
   const int64_t batch = item / a.heads, head = item % a.heads, width = a.value_width;
   const float* beta = a.beta ? a.beta + head * width : nullptr;
   with_scalar(a, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    pack_rows(h.query, row<Scalar>(a.query, batch, 0, head), a.query.token, a.queries, a.key_width, a.scale);
-    for (int64_t t = 0; t < a.queries; ++t) {
+    pack_rows(h.query + begin * a.key_width, row<Scalar>(a.query, batch, begin, head), a.query.token, end - begin,
+              a.key_width, a.scale);
+    for (int64_t t = begin; t < end; ++t) {
       const Scalar* mean = row<Scalar>(a.mean, batch, t, head);
       const Scalar* grad_mean = row<Scalar>(a.grad_mean, batch, t, head);
       const Scalar* free_energy = row<Scalar>(a.free_energy, batch, t, head);
       const Scalar* grad_free_energy = row<Scalar>(a.grad_free_energy, batch, t, head);
       float* to = h.gradients + t * mixed_width(a);
       Floats correction{};
-      for_vectors(width, [&](int64_t c, auto&& get, auto&& put) {
+      for_vectors(width, [&](int64_t c, auto&& get, auto&&) {
         const Floats dmean = get(grad_mean + c);
         store(to + c, dmean * kGuardDown);
         correction += dmean * get(mean + c);
         if (!beta) return;
-        const Floats b = get(beta + c), f = get(free_energy + c), df = get(grad_free_energy + c);
-        const Floats share = select(df == 0.0f, Floats{}, df / b);  // lanes past the tail have b = 0
-        store(to + part_width(a) + c, share * exp(-b * f) * kGuardDown);
+        const Floats b = get(beta + c), share = over_beta(get(grad_free_energy + c), b);
+        store(to + part_width(a) + c, share * exp(-b * get(free_energy + c)) * kGuardDown);
         correction += share;
-        if (with_grad_beta) put(h.grad_beta + c, get(h.grad_beta + c) - share * f);
       });
       h.correction[t] = sum(correction) * kGuardDown;
+    }
+  });
+}
+
+void grad_beta_of_queries(const Backward& a, int64_t item, float* grad_beta) {
+  const int64_t batch = item / a.heads, head = item % a.heads;
+  const float* beta = a.beta + head * a.value_width;
+  with_scalar(a, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    for (int64_t t = 0; t < a.queries; ++t) {
+      const Scalar* free_energy = row<Scalar>(a.free_energy, batch, t, head);
+      const Scalar* grad_free_energy = row<Scalar>(a.grad_free_energy, batch, t, head);
+      for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&& put) {
+        const Floats share = over_beta(get(grad_free_energy + c), get(beta + c));
+        put(grad_beta + c, get(grad_beta + c) - share * get(free_energy + c));
+      });
     }
   });
 }
@@ -206,12 +220,11 @@ void backward(const Backward& a, int64_t item, int64_t begin, int64_t end, const
   });
 }
 
-void write_grad_query(const Backward& a, int64_t item, int64_t begin, int64_t end, float* const* parts, int64_t count,
-                      void* grad_query) {
+void write_grad_query(const Backward& a, int64_t item, int64_t begin, int64_t end, float* const* parts, int64_t count) {
   const int64_t batch = item / a.heads, head = item % a.heads;
   with_scalar(a, [&](auto scalar) {
     for (int64_t t = begin; t < end; ++t) {
-      auto* to = static_cast<decltype(scalar)*>(grad_query) + ((batch * a.queries + t) * a.heads + head) * a.key_width;
+      auto* to = output_row<decltype(scalar)>(a.grad_query, batch, t, head);
       for_vectors(a.key_width, [&](int64_t c, auto&&, auto&& put) {
         Floats total{};
         for (int64_t part = 0; part < count; ++part) total += load(parts[part] + t * padded(a.key_width) + c);

@@ -60,7 +60,7 @@ struct HeadRows {
   Bfloat16 *query, *query_t;          // Q [padded queries x even K], Q^T
   Bfloat16 *gradients, *gradients_t;  // G [padded queries x mixed], G^T
 
-  HeadRows(const Arguments& a, const HeadScratch& h)
+  HeadRows(const Arguments& a, const GatheredRows& h)
       : query(reinterpret_cast<Bfloat16*>(h.query)),
         query_t(query + padded_queries(a) * even(a.key_width)),
         gradients(reinterpret_cast<Bfloat16*>(h.gradients)),
@@ -171,9 +171,8 @@ void write_block(const Backward& a, const Scratch& s, float* grad_beta, int64_t 
   const float* beta = a.beta ? a.beta + head * a.value_width : nullptr;
   turn(s.rows, s.dmixed_t, count, mix);
   for (int64_t n = 0; n < count; ++n) {
-    const int64_t place = (batch * a.keys + base + n) * a.heads + head;
     const float *dmixed = s.rows + n * mix, *mixed = s.mixed + n * mix;
-    Bfloat16* grad_value = static_cast<Bfloat16*>(a.grad_value) + place * a.value_width;
+    Bfloat16* grad_value = output_row<Bfloat16>(a.grad_value, batch, base + n, head);
     for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&& put) {
       Floats dv = load(dmixed + c) * kHalfGuardDown;
       if (beta) {
@@ -187,8 +186,7 @@ void write_block(const Backward& a, const Scratch& s, float* grad_beta, int64_t 
   }
   turn(s.rows, s.dkey_t, count, key_columns);
   for (int64_t n = 0; n < count; ++n) {
-    const int64_t place = (batch * a.keys + base + n) * a.heads + head;
-    Bfloat16* grad_key = static_cast<Bfloat16*>(a.grad_key) + place * a.key_width;
+    Bfloat16* grad_key = output_row<Bfloat16>(a.grad_key, batch, base + n, head);
     for_vectors(a.key_width, [&](int64_t c, auto&&, auto&& put) {
       put(grad_key + c, load(s.rows + n * key_columns + c) * a.scale);
     });
@@ -229,14 +227,14 @@ int64_t padded_key_width(const Arguments& a) { return columns_of(a.key_width); }
 
 int64_t gradient_row_width(const Arguments& a) { return mixed_width(a); }
 
-void gather_rows(const Backward& a, int64_t item, const HeadScratch& h, bool with_grad_beta) {
+void gather_rows(const Backward& a, int64_t item, int64_t begin, int64_t end, const GatheredRows& h) {
   const int64_t batch = item / a.heads, head = item % a.heads, width = a.value_width, rows = padded_queries(a);
   const int64_t depth = even(a.key_width), mix = mixed_width(a);
   const float* beta = a.beta ? a.beta + head * width : nullptr;
   const HeadRows to(a, h);
-  std::memset(to.query, 0, rows * depth * sizeof(Bfloat16));
-  std::memset(to.gradients, 0, rows * mix * sizeof(Bfloat16));
-  for (int64_t t = 0; t < a.queries; ++t) {
+  std::memset(to.query + begin * depth, 0, (end - begin) * depth * sizeof(Bfloat16));
+  std::memset(to.gradients + begin * mix, 0, (end - begin) * mix * sizeof(Bfloat16));
+  for (int64_t t = begin; t < lesser(end, a.queries); ++t) {
     std::memcpy(to.query + t * depth, row<Bfloat16>(a.query, batch, t, head), a.key_width * sizeof(Bfloat16));
     const Bfloat16* mean = row<Bfloat16>(a.mean, batch, t, head);
     const Bfloat16* grad_mean = row<Bfloat16>(a.grad_mean, batch, t, head);
@@ -244,23 +242,22 @@ void gather_rows(const Backward& a, int64_t item, const HeadScratch& h, bool wit
     const Bfloat16* grad_free_energy = row<Bfloat16>(a.grad_free_energy, batch, t, head);
     Bfloat16* gradients = to.gradients + t * mix;
     Floats correction{};
-    for_vectors(width, [&](int64_t c, auto&& get, auto&& put) {
+    for_vectors(width, [&](int64_t c, auto&& get, auto&&) {
       const Floats dmean = get(grad_mean + c);
       store(gradients + c, dmean * kHalfGuardDown);
       correction += dmean * get(mean + c);
       if (!beta) return;
-      const Floats b = get(beta + c), f = get(free_energy + c), df = get(grad_free_energy + c);
-      const Floats share = select(df == 0.0f, Floats{}, df / b);  // lanes past the tail have b = 0
-      store(gradients + part_width(a) + c, share * exp(-b * f) * kHalfGuardDown);
+      const Floats b = get(beta + c), share = over_beta(get(grad_free_energy + c), b);
+      store(gradients + part_width(a) + c, share * exp(-b * get(free_energy + c)) * kHalfGuardDown);
       correction += share;
-      if (with_grad_beta) put(h.grad_beta + c, get(h.grad_beta + c) - share * f);
     });
     h.correction[t] = sum(correction) * kHalfGuardDown;
   }
   const auto turned = [&](Bfloat16* turned_rows, const Bfloat16* from, int64_t row_width, int64_t columns) {
-    transpose_words(turned_rows, rows / 2, rows / 2, columns, [&](int64_t r, int64_t c) {
-      const Bfloat16* x = from + 2 * r * row_width + c;
-      return pair(load_upper(x), load_upper(x + row_width));
+    transpose_words(turned_rows + begin, rows / 2, (end - begin) / 2, columns, [&](int64_t r, int64_t c) {
+      const Bfloat16* x = from + (begin + 2 * r) * row_width + c;
+      // Another thread may be writing the row below.
+      return pair(load_upper(x, row_width - c), load_upper(x + row_width, row_width - c));
     });
   };
   turned(to.query_t, to.query, depth, a.key_width);
@@ -273,11 +270,10 @@ void backward(const Backward& a, int64_t item, int64_t begin, int64_t end, const
   a.unit->release();
 }
 
-void write_grad_query(const Backward& a, int64_t item, int64_t begin, int64_t end, float* const* parts, int64_t count,
-                      void* grad_query) {
+void write_grad_query(const Backward& a, int64_t item, int64_t begin, int64_t end, float* const* parts, int64_t count) {
   const int64_t batch = item / a.heads, head = item % a.heads, columns = columns_of(a.key_width);
   for (int64_t t = begin; t < end; ++t) {
-    auto* to = static_cast<Bfloat16*>(grad_query) + ((batch * a.queries + t) * a.heads + head) * a.key_width;
+    Bfloat16* to = output_row<Bfloat16>(a.grad_query, batch, t, head);
     for_vectors(a.key_width, [&](int64_t c, auto&&, auto&& put) {
       Floats total{};
       for (int64_t part = 0; part < count; ++part) total += load(parts[part] + t * columns + c);

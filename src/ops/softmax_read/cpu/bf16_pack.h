@@ -36,7 +36,10 @@ inline Words rounded(Floats x) {
   return (x == x ? nearest : bits | 0x400000) & 0xffff0000;
 }
 
-inline Words load_upper(const Bfloat16* p) { return reinterpret_cast<Words>(load(p)); }
+// The first count, 0 past them.
+inline Words load_upper(const Bfloat16* p, int64_t count) {
+  return reinterpret_cast<Words>(count >= kLanes ? load(p) : load_first(p, count));
+}
 inline void store_upper(Bfloat16* p, Words upper) {
   const Halves halves = __builtin_convertvector(upper >> 16, Halves);
   std::memcpy(p, &halves, sizeof(halves));
@@ -93,11 +96,7 @@ struct KeyRows {
     if (present(n)) std::memcpy(&x, first + n * step + 2 * w, lesser(sizeof(x), 2 * (width - 2 * w)));
     return x;
   }
-  Words upper(int64_t n, int64_t c) const {
-    if (!present(n)) return Words{};
-    const Bfloat16* x = first + n * step + c;
-    return reinterpret_cast<Words>(width - c >= kLanes ? load(x) : load_first(x, width - c));
-  }
+  Words upper(int64_t n, int64_t c) const { return present(n) ? load_upper(first + n * step + c, width - c) : Words{}; }
 };
 
 }  // namespace

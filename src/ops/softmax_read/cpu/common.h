@@ -27,6 +27,16 @@ inline float* next_of(float* at, int64_t& taken, int64_t count) {
   return at ? at + taken - count : nullptr;
 }
 
+template <typename Scalar>
+inline Scalar* output_row(const OutputRows& tensor, int64_t batch, int64_t token, int64_t head) {
+  return static_cast<Scalar*>(tensor.data) + batch * tensor.batch + token * tensor.token + head * tensor.head;
+}
+
+// dF / beta; lanes past the tail have beta = 0.
+inline Floats over_beta(Floats grad_free_energy, Floats beta) {
+  return select(grad_free_energy == 0.0f, Floats{}, grad_free_energy / beta);
+}
+
 // What is mixed: [v, exp(beta v)], or v alone without beta, each part from a whole vector on.
 inline int64_t part_width(const Arguments& a) { return round_up(a.value_width, kLanes); }
 inline int64_t mixed_width(const Arguments& a) { return a.beta ? 2 * part_width(a) : part_width(a); }

@@ -11,6 +11,12 @@ namespace fem::softmax_kernels {
 using cpu::Rows;
 struct MatrixUnit;
 
+// As Rows, to be written.
+struct OutputRows {
+  void* data;
+  int64_t batch, token, head;
+};
+
 struct Arguments {
   bool bfloat16;  // else float32
   int64_t batch, heads, queries, keys, key_width, value_width;
@@ -35,7 +41,7 @@ struct Forward : Arguments {
 struct Backward : Arguments {
   Rows mean, free_energy, grad_mean, grad_free_energy;
   const float* log_normalizer;  // [B, Tq, H]
-  void *grad_key, *grad_value;  // [B, Tk, H, *]
+  OutputRows grad_query, grad_key, grad_value;
 };
 
 struct Blocks {
@@ -55,12 +61,14 @@ FEM_DECLARE_KERNEL(int64_t, step_floats, const Arguments&)
 FEM_DECLARE_KERNEL(void, step, const Forward&, int64_t parts, int64_t begin, int64_t end, float* sums)
 FEM_DECLARE_KERNEL(void, finish_step, const Forward&, int64_t parts, float* sums)
 
-// Backward of one (batch, head): gather_rows once, then key blocks [begin, end) in any split. Sums of scaled dquery go
-// to grad_query [Tq, padded K] and of dbeta to grad_beta [V], both set to 0 by the caller.
-struct HeadScratch {
+// Backward of one (batch, head): gather_rows and grad_beta_of_queries once, then key blocks [begin, end) in any split.
+// Sums of scaled dquery go to grad_query [Tq, padded K] and of dbeta to grad_beta [V], both set to 0 by the caller.
+struct GatheredRows {
   float* query;       // [Tq, K] rows, scaled
   float* gradients;   // [Tq, mixed width] rows [dmean, dz], scaled
   float* correction;  // [Tq] sum_i p dp, scaled
+};
+struct HeadScratch : GatheredRows {
   float* grad_query;  // [Tq, padded K]
   float* grad_beta;   // [V] or null
   float* tiles;       // Blocks::scratch floats
@@ -68,11 +76,15 @@ struct HeadScratch {
 FEM_DECLARE_KERNEL(Blocks, backward_blocks, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, padded_key_width, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, gradient_row_width, const Arguments&)
-FEM_DECLARE_KERNEL(void, gather_rows, const Backward&, int64_t head, const HeadScratch&, bool with_grad_beta)
+// Rows [begin, end), both multiples of kGatherStep or the last row's end.
+constexpr int64_t kGatherStep = 64;
+FEM_DECLARE_KERNEL(void, gather_rows, const Backward&, int64_t head, int64_t begin, int64_t end, const GatheredRows&)
+// grad_beta -= sum_t dF F / beta, for either dtype.
+FEM_DECLARE_KERNEL(void, grad_beta_of_queries, const Backward&, int64_t head, float* grad_beta)
 FEM_DECLARE_KERNEL(void, backward, const Backward&, int64_t head, int64_t begin, int64_t end, const HeadScratch&)
 // dquery of tokens [begin, end) <- scale * sum of the parts, each [Tq, padded K].
 FEM_DECLARE_KERNEL(void, write_grad_query, const Backward&, int64_t head, int64_t begin, int64_t end,
-                   float* const* parts, int64_t count, void* grad_query)
+                   float* const* parts, int64_t count)
 
 // The same on the matrix unit, bfloat16 only. mixed holds the keys too (keys_packed is not used); a head's memory is
 // query_rows long instead of Tq.
@@ -85,10 +97,10 @@ FEM_DECLARE_KERNEL(Blocks, backward_blocks, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, query_rows, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, padded_key_width, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, gradient_row_width, const Arguments&)
-FEM_DECLARE_KERNEL(void, gather_rows, const Backward&, int64_t head, const HeadScratch&, bool with_grad_beta)
+FEM_DECLARE_KERNEL(void, gather_rows, const Backward&, int64_t head, int64_t begin, int64_t end, const GatheredRows&)
 FEM_DECLARE_KERNEL(void, backward, const Backward&, int64_t head, int64_t begin, int64_t end, const HeadScratch&)
 FEM_DECLARE_KERNEL(void, write_grad_query, const Backward&, int64_t head, int64_t begin, int64_t end,
-                   float* const* parts, int64_t count, void* grad_query)
+                   float* const* parts, int64_t count)
 }  // namespace bf16
 
 }  // namespace fem::softmax_kernels

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <map>
 
 #include "cpu/partition.h"
 #include "ops/exponents.h"
@@ -23,6 +24,7 @@ constexpr int64_t kFewKeys = 256;   // of a row that several threads share, each
 at::Tensor unit_stride(const at::Tensor& x) { return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous(); }
 
 Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
+OutputRows output_rows_of(const at::Tensor& x) { return {x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
 struct Inputs {
@@ -64,6 +66,30 @@ std::vector<double> block_costs(const Intervals& visible, int64_t block) {
   for (size_t t = 0; t < visible.begin.size(); ++t) costs[t / block] += visible.end[t] - visible.begin[t];
   return costs;
 }
+
+// Memory for what the kernels gather of a head, and where in it they put what.
+struct GatheredLayout {
+  int64_t rows, query_columns, gradient_columns, queries;
+
+  explicit GatheredLayout(const Backward& a)
+      : rows(a.unit ? bf16::query_rows()(a) : a.queries),
+        query_columns((a.unit ? bf16::padded_key_width() : padded_key_width())(a)),
+        gradient_columns((a.unit ? bf16::gradient_row_width() : gradient_row_width())(a)),
+        queries(a.queries) {}
+
+  at::Tensor memory() const { return at::empty({rows * (query_columns + gradient_columns) + queries}, at::kFloat); }
+  GatheredRows in(const at::Tensor& memory) const {
+    float* query = memory.data_ptr<float>();
+    float* gradients = query + rows * query_columns;
+    return {query, gradients, gradients + rows * gradient_columns};
+  }
+};
+
+// A head whose blocks of keys several parts have.
+struct DividedHead {
+  at::Tensor gathered;           // once, for all of them
+  std::vector<at::Tensor> sums;  // of dquery, by part
+};
 
 }  // namespace
 
@@ -124,17 +150,13 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
   return {mean, free_energy, log_normalizer};
 }
 
-Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
-                                   const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                   const OptionalTensor& beta, const at::Tensor& mean, const at::Tensor& free_energy,
-                                   const at::Tensor& log_normalizer, std::optional<double> scale, bool causal,
-                                   std::optional<int64_t> window, const OptionalTensor& key_mask,
-                                   const OptionalTensor& cu_seqlens) {
-  const Inputs in(query, key, value, beta, causal, window, key_mask, cu_seqlens);
-  const auto float_options = query.options().dtype(at::kFloat);
-  const at::Tensor grad_query = at::empty(query.sizes(), query.options());
-  const at::Tensor grad_key = at::empty(key.sizes(), query.options());
-  const at::Tensor grad_value = at::empty(value.sizes(), query.options());
+void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor& grad_mean,
+                                const at::Tensor& grad_free_energy, at::Tensor query, const at::Tensor& key,
+                                const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& mean,
+                                const at::Tensor& free_energy, const at::Tensor& log_normalizer,
+                                std::optional<double> scale, bool causal, std::optional<int64_t> window,
+                                const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
+  Inputs in(query, key, value, beta, causal, window, key_mask, cu_seqlens);
   const auto like = [&](const at::Tensor& x) { return unit_stride(x.to(query.scalar_type())); };
   const at::Tensor dmean = like(grad_mean), dfree = beta ? like(grad_free_energy) : dmean;
 
@@ -148,18 +170,15 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
   a.grad_mean = rows_of(dmean);
   a.grad_free_energy = rows_of(dfree);
   a.log_normalizer = log_normalizer.const_data_ptr<float>();
-  a.grad_key = grad_key.data_ptr();
-  a.grad_value = grad_value.data_ptr();
+  a.grad_query = output_rows_of(to.query);
+  a.grad_key = output_rows_of(to.key);
+  a.grad_value = output_rows_of(to.value);
 
   const int64_t heads = a.batch * a.heads, parts = at::get_num_threads();
-  const at::Tensor grad_beta = at::zeros({parts, beta ? a.heads : 0, a.value_width}, float_options);
-  const auto result = [&]() -> Tensors4 {
-    return {grad_query, grad_key, grad_value,
-            beta ? grad_beta.sum(0).to(beta->scalar_type()) : at::empty({0}, query.options())};
-  };
   if (heads == 0 || a.keys == 0 || a.queries == 0) {
-    grad_query.zero_(), grad_key.zero_(), grad_value.zero_();
-    return result();
+    for (const at::Tensor& gradient : {to.query, to.key, to.value, to.beta})
+      if (gradient.defined()) gradient.zero_();
+    return;
   }
 
   // A part takes a run of key blocks. Where a head is divided among parts, each sums dquery in memory of its own and
@@ -170,56 +189,74 @@ Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor
   const auto write = a.unit ? bf16::write_grad_query() : write_grad_query();
   const int64_t key_blocks = (a.keys + blocks.keys - 1) / blocks.keys;
   const auto borders = cpu::equal_cost_borders(block_costs(queries_of_key, blocks.keys), heads, parts);
-  const int64_t rows = a.unit ? bf16::query_rows()(a) : a.queries;
-  const int64_t query_columns = (a.unit ? bf16::padded_key_width() : padded_key_width())(a);
-  const int64_t row_width = (a.unit ? bf16::gradient_row_width() : gradient_row_width())(a);
-  std::vector<std::vector<at::Tensor>> shares(heads);  // dquery sums of divided heads
-  const auto divided = [&](int64_t head) {
-    return std::any_of(borders.begin(), borders.end(),
-                       [&](int64_t border) { return border > head * key_blocks && border < (head + 1) * key_blocks; });
-  };
-  for (int64_t head = 0; head < heads; ++head)
-    if (divided(head)) shares[head].resize(parts);
+  const GatheredLayout layout(a);
+  std::map<int64_t, DividedHead> divided;
+  for (const int64_t border : borders)
+    if (border % key_blocks != 0) divided[border / key_blocks].sums.resize(parts);
 
+  for (auto& [head, shared] : divided) {
+    shared.gathered = layout.memory();
+    const int64_t steps = (layout.rows + kGatherStep - 1) / kGatherStep;
+    at::parallel_for(0, steps, 1, [&, item = head, to = layout.in(shared.gathered)](int64_t begin, int64_t end) {
+      gather(a, item, begin * kGatherStep, std::min(end * kGatherStep, layout.rows), to);
+    });
+  }
+  // Nobody reads the query any more: inside the layer this was its last holder.
+  if (static_cast<int64_t>(divided.size()) == heads) query.reset(), in.query.reset();
+
+  const at::Tensor grad_beta = at::zeros({parts, beta ? a.heads : 0, a.value_width}, at::kFloat);
   at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
       if (borders[part] == borders[part + 1]) continue;
-      const at::Tensor queries = at::empty({rows, query_columns}, float_options);
-      const at::Tensor gradients = at::empty({rows, row_width}, float_options);
-      const at::Tensor correction = at::empty({a.queries}, float_options);
-      const at::Tensor tiles = at::empty({blocks.scratch}, float_options);
-      at::Tensor sums;
+      const at::Tensor tiles = at::empty({blocks.scratch}, at::kFloat);
+      at::Tensor own, sums;  // own: gathered of a whole head
       for (int64_t head = borders[part] / key_blocks; head * key_blocks < borders[part + 1]; ++head) {
         const int64_t begin = std::max<int64_t>(borders[part] - head * key_blocks, 0);
         const int64_t end = std::min(borders[part + 1] - head * key_blocks, key_blocks);
-        if (!sums.defined() || !shares[head].empty()) sums = at::empty({rows, query_columns}, float_options);
+        const auto shared = divided.find(head);
+        const bool whole = shared == divided.end();
+        if (!whole) own.reset();
+        if (whole && !own.defined()) own = layout.memory();
+        if (!sums.defined()) sums = at::empty({layout.rows, layout.query_columns}, at::kFloat);
         sums.zero_();
-        HeadScratch h{queries.data_ptr<float>(),
-                      gradients.data_ptr<float>(),
-                      correction.data_ptr<float>(),
-                      sums.data_ptr<float>(),
-                      beta ? grad_beta.data_ptr<float>() + (part * a.heads + head % a.heads) * a.value_width : nullptr,
-                      tiles.data_ptr<float>()};
-        gather(a, head, h, /*with_grad_beta=*/begin == 0 && beta.has_value());
+        const HeadScratch h{
+            layout.in(whole ? own : shared->second.gathered), sums.data_ptr<float>(),
+            beta ? grad_beta.data_ptr<float>() + (part * a.heads + head % a.heads) * a.value_width : nullptr,
+            tiles.data_ptr<float>()};
+        if (whole) gather(a, head, 0, layout.rows, h);
+        if (beta && begin == 0) grad_beta_of_queries()(a, head, h.grad_beta);
         run(a, head, begin, end, h);
-        if (shares[head].empty()) {
-          write(a, head, 0, a.queries, &h.grad_query, 1, grad_query.data_ptr());
+        if (whole) {
+          write(a, head, 0, a.queries, &h.grad_query, 1);
         } else {
-          shares[head][part] = std::exchange(sums, at::Tensor());
+          shared->second.sums[part] = std::exchange(sums, at::Tensor());
         }
       }
     }
   });
-  for (int64_t head = 0; head < heads; ++head) {
+  for (const auto& [head, shared] : divided) {
     std::vector<float*> sums;
-    for (const at::Tensor& share : shares[head])
+    for (const at::Tensor& share : shared.sums)
       if (share.defined()) sums.push_back(share.data_ptr<float>());
-    if (sums.empty()) continue;
-    at::parallel_for(0, a.queries, 256, [&](int64_t begin, int64_t end) {
-      write(a, head, begin, end, sums.data(), static_cast<int64_t>(sums.size()), grad_query.data_ptr());
+    at::parallel_for(0, a.queries, 256, [&, item = head](int64_t begin, int64_t end) {
+      write(a, item, begin, end, sums.data(), static_cast<int64_t>(sums.size()));
     });
   }
-  return result();
+  if (beta) to.beta.copy_(grad_beta.sum(0));
+}
+
+Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
+                                   const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                   const OptionalTensor& beta, const at::Tensor& mean, const at::Tensor& free_energy,
+                                   const at::Tensor& log_normalizer, std::optional<double> scale, bool causal,
+                                   std::optional<int64_t> window, const OptionalTensor& key_mask,
+                                   const OptionalTensor& cu_seqlens) {
+  const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  const SoftmaxReadGradients to{like(query), like(key), like(value),
+                                beta ? like(*beta) : at::empty({0}, query.options())};
+  softmax_read_backward_into(to, grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy,
+                             log_normalizer, scale, causal, window, key_mask, cu_seqlens);
+  return {to.query, to.key, to.value, to.beta};
 }
 
 }  // namespace fem
