@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 namespace fem::cpu {
 namespace {
@@ -38,6 +41,16 @@ inline Floats select(Ints mask, Floats yes, Floats no) { return mask ? yes : no;
 inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats abs(Floats x) { return reinterpret_cast<Floats>(reinterpret_cast<Ints>(x) & 0x7fffffff); }
 
+// An element of memory whose type is known only here.
+template <typename Scalar>
+inline const Scalar* at(const void* data, int64_t offset) {
+  return static_cast<const Scalar*>(data) + offset;
+}
+template <typename Scalar>
+inline Scalar* at(void* data, int64_t offset) {
+  return static_cast<Scalar*>(data) + offset;
+}
+
 template <typename Vector, typename Element>
 inline Vector load_as(const Element* p) {
   Vector x;
@@ -58,7 +71,8 @@ inline void store(Bfloat16* p, Floats x) {  // to nearest, ties to even
   std::memcpy(p, &halves, sizeof(halves));
 }
 
-// The first count < kLanes elements; the other lanes are 0 (load) or left alone (store).
+// The first count < kLanes elements; the other lanes are 0 (load) or left alone (store). Where there are masked moves,
+// floats take them: a copy of some bytes is a call, and costs as much as the rest of a narrow row.
 template <typename Scalar>
 inline Floats load_first(const Scalar* p, int64_t count) {
   Scalar buffer[kLanes] = {};
@@ -71,6 +85,18 @@ inline void store_first(Scalar* p, Floats x, int64_t count) {
   store(buffer, x);
   std::memcpy(p, buffer, count * sizeof(Scalar));
 }
+#if defined(__AVX512F__) && !defined(FEM_LANES)
+inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+inline Floats load_first(const float* p, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), p); }
+inline void store_first(float* p, Floats x, int64_t count) { _mm512_mask_storeu_ps(p, first_lanes(count), x); }
+#elif defined(__AVX2__) && !defined(FEM_LANES)
+inline __m256i first_lanes(int64_t count) {
+  static constexpr int32_t kOnesThenZeros[2 * kLanes] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return reinterpret_cast<__m256i>(load(kOnesThenZeros + kLanes - count));
+}
+inline Floats load_first(const float* p, int64_t count) { return _mm256_maskload_ps(p, first_lanes(count)); }
+inline void store_first(float* p, Floats x, int64_t count) { _mm256_maskstore_ps(p, first_lanes(count), x); }
+#endif
 
 // Calls body(offset, load, store) over width elements, whole vectors first, then the tail: one loop body for both.
 template <typename Body>
