@@ -124,9 +124,12 @@ def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
         "x": over(batch, tokens, HEADS, KEY_WIDTH, low=-1.0),
         "hidden": over(batch, tokens, 3, low=-1.0),
         "weight": over(3, HEADS * KEY_WIDTH, low=-1.0),
+        "scale": over(KEY_WIDTH),
         "cosine": over(tokens, KEY_WIDTH, low=-1.0),
         "sine": over(tokens, KEY_WIDTH, low=-1.0),
         "limit": over(HEADS, KEY_WIDTH),
+        "gate": over(batch, tokens, VALUE_WIDTH, low=-1.0),
+        "up": over(batch, tokens, VALUE_WIDTH, low=-1.0),
     }
 
 
@@ -171,6 +174,8 @@ OTHER_CASES = [
     Case("modulate", ("x", "hidden", "weight", "cosine", "sine"), {"floor": 0.1}),
     Case("modulate", ("x", "hidden", "weight", "limit")),
     Case("modulate", ("x", "limit")),
+    Case("rms_norm", ("x", "scale")),
+    Case("swiglu", ("gate", "up")),
 ]
 KERNEL_CASES = [*SOFTMAX_CASES, *SCAN_CASES, *OTHER_CASES]
 CASES = [*KERNEL_CASES, *READ_CASES]  # the linear-time reads are composed of scans

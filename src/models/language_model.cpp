@@ -4,6 +4,8 @@
 #include <ATen/OpMathType.h>
 
 #include "fem/ops/project.h"
+#include "fem/ops/rms_norm.h"
+#include "fem/ops/swiglu.h"
 #include "mixer/parameters.h"
 #include "models/attention.h"
 #include "models/recompute.h"
@@ -67,10 +69,6 @@ std::optional<at::Tensor> as_batch(const at::Tensor& tokens, const Batch& batch)
   return fits && batch.cu_seqlens->equal(regular) ? std::optional(tokens.view({rows, length})) : std::nullopt;
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return at::rms_norm(x, {weight.size(0)}, weight, eps);
-}
-
 // bfloat16 as float32: a sum over the vocabulary needs the digits.
 at::Tensor with_wide_sums(const at::Tensor& logits) { return logits.to(at::toOpMathType(logits.scalar_type())); }
 
@@ -98,7 +96,7 @@ struct LanguageModelImpl::Block : torch::nn::Module {
 
   at::Tensor mlp(const at::Tensor& x) const {
     const std::vector<at::Tensor> both = project(x, {gate, up});
-    return project(at::silu(both[0]) * both[1], {down})[0];
+    return project(swiglu(both[0], both[1]), {down})[0];
   }
 
   at::Tensor mixer_norm, mlp_norm, gate, up, down;

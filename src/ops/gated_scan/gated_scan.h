@@ -8,9 +8,6 @@ namespace fem {
 
 constexpr double kScanGateEps = 1e-8, kScanNormEps = 1e-5;
 
-using Tensors2 = std::tuple<at::Tensor, at::Tensor>;
-using Tensors6 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-
 // (units, h)
 using GatedScanOp = Tensors2(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                              const at::Tensor& norm_weight, const OptionalTensor& norm_bias,

@@ -6,8 +6,6 @@
 
 namespace fem {
 
-using Tensors6 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-
 // (mean, free_energy, log_normalizer, state, checkpoints); free_energy has no elements without beta.
 // strict: token t reads i < t instead of i <= t.
 using LinearScanOp = Tensors5(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

@@ -14,15 +14,6 @@ namespace {
 
 using namespace fem::cpu;
 
-template <typename Scalar>
-const Scalar* at(const void* data, int64_t offset) {
-  return static_cast<const Scalar*>(data) + offset;
-}
-template <typename Scalar>
-Scalar* at(void* data, int64_t offset) {
-  return static_cast<Scalar*>(data) + offset;
-}
-
 // How a token lets h pass: a h = keep ? h - small h : small h, small being the lesser of a and 1 - a. Near 1 that is
 // one rounding of what is lost; a itself, rounded, would repeat its error at every token.
 struct Decay {
