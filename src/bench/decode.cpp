@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/benchmarks.h"
+#include "bench/memory.h"
 #include "bench/opponent.h"
 #include "fem/mixer.h"
 #include "util/table.h"
@@ -59,12 +60,20 @@ Work step_of(const Stack<Layer>& stack, const Shape& shape) {
   };
 }
 
+// Blocks of memory that one layer asks for in a step, once its cache has room.
+template <typename Layer>
+std::string allocations_of(const std::shared_ptr<Layer>& layer, const Shape& shape) {
+  const Work step = step_of(Stack<Layer>{layer}, shape);
+  step();
+  return std::to_string(memory_of(step).allocations);
+}
+
 Cost of_all_layers(const Cost& layer) { return {kLayers * layer.flops, kLayers * layer.bytes}; }
 
 }  // namespace
 
 std::vector<Case> bench_decode(const Settings& settings, std::ostream& out) {
-  Table memory({"memory of the past", "mixer", "attention", "ratio"});
+  Table memory({"memory of the past", "mixer", "attention", "ratio", "allocations a step", "attention's"});
   Recorder recorder("decode", "torch sdpa layer", settings, 1);
   for (const Shape& s : settings.shapes) {
     const auto attention = stack_of<DecodingAttentionLayer>(s);
@@ -75,7 +84,8 @@ std::vector<Case> bench_decode(const Settings& settings, std::ostream& out) {
       const int64_t ours = mixers[0]->state_bytes(), theirs = attention[0]->cache_bytes();
       const auto mebibytes = [](int64_t bytes) { return fixed(static_cast<double>(bytes) / 1048576, 2) + " MiB"; };
       memory.add({configuration.name(), mebibytes(ours), mebibytes(theirs),
-                  fixed(static_cast<double>(ours) / static_cast<double>(theirs), 2)});
+                  fixed(static_cast<double>(ours) / static_cast<double>(theirs), 2), allocations_of(mixers[0], s),
+                  allocations_of(attention[0], s)});
       const bool is_softmax = prior == PriorType::kSoftmax;
       recorder.time(configuration, "step",
                     {step_of(mixers, s), step_of(attention, s), of_all_layers(mixer_step_cost(options, s, ours)),

@@ -26,9 +26,10 @@ class CountingAllocator final : public c10::Allocator {
   c10::Allocator* base() const { return base_; }
   void restart() {
     ++measurement_;
-    alive_ = peak_ = 0;
+    alive_ = peak_ = allocations_ = 0;
   }
   int64_t peak() const { return peak_; }
+  int64_t allocations() const { return allocations_; }
 
  private:
   struct Block {
@@ -45,6 +46,7 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   void add(int64_t bytes) {
+    ++allocations_;
     const int64_t now = alive_ += bytes;
     int64_t highest = peak_;
     while (now > highest && !peak_.compare_exchange_weak(highest, now)) {
@@ -52,12 +54,12 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   c10::Allocator* const base_;
-  std::atomic<int64_t> alive_ = 0, peak_ = 0, measurement_ = 0;
+  std::atomic<int64_t> alive_ = 0, peak_ = 0, allocations_ = 0, measurement_ = 0;
 };
 
 }  // namespace
 
-int64_t peak_extra_bytes(const Work& work) {
+Memory memory_of(const Work& work) {
   constexpr uint8_t kPriority = 100;  // above whatever is installed, the original goes back at the same level
   static auto* const counter = new CountingAllocator(c10::GetCPUAllocator());
   counter->restart();
@@ -66,7 +68,7 @@ int64_t peak_extra_bytes(const Work& work) {
     ~Restore() { c10::SetCPUAllocator(counter->base(), kPriority); }
   } restore;
   work();
-  return counter->peak();
+  return {counter->peak(), counter->allocations()};
 }
 
 }  // namespace fem::bench

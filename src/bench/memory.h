@@ -6,9 +6,13 @@
 
 namespace fem::bench {
 
-// The most memory, in bytes, that tensors allocated during work() held at one time: saved tensors, gradients and
-// scratch, not what was there before. Counts torch's CPU allocator; buffers that BLAS keeps for itself are on nobody's
-// account.
-int64_t peak_extra_bytes(const Work& work);
+// What tensors that are allocated during work() take; not what was there before. Counts torch's CPU allocator; buffers
+// that BLAS keeps for itself are on nobody's account.
+struct Memory {
+  int64_t peak_bytes;   // the most that is held at one time: saved tensors, gradients and scratch
+  int64_t allocations;  // how many blocks were asked for
+};
+
+Memory memory_of(const Work& work);
 
 }  // namespace fem::bench

@@ -31,8 +31,8 @@ void Recorder::time(const Configuration& configuration, const std::string& kind,
 void Recorder::memory(const Configuration& configuration, const Pair& pair, std::optional<double> target) {
   if (interrupted()) return;
   cases_.push_back({bench_, "memory", opponent_, configuration, Case::Unit::kBytes,
-                    static_cast<double>(peak_extra_bytes(pair.ours)),
-                    static_cast<double>(peak_extra_bytes(pair.opponent)), 1, target});
+                    static_cast<double>(memory_of(pair.ours).peak_bytes),
+                    static_cast<double>(memory_of(pair.opponent).peak_bytes), 1, target});
 }
 
 }  // namespace fem::bench

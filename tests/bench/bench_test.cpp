@@ -23,20 +23,21 @@ TEST(Bench, PeakCountsWhatIsAliveAtOneTime) {
   const auto one_by_one = [&] {
     for (int i = 0; i < 5; ++i) make();
   };
-  EXPECT_EQ(peak_extra_bytes(together), 2 * kMebibyte);
-  EXPECT_EQ(peak_extra_bytes(one_by_one), kMebibyte);
-  EXPECT_EQ(peak_extra_bytes([] {}), 0);
+  EXPECT_EQ(memory_of(together).peak_bytes, 2 * kMebibyte);
+  EXPECT_EQ(memory_of(one_by_one).peak_bytes, kMebibyte);
+  EXPECT_EQ(memory_of([] {}).peak_bytes, 0);
+  EXPECT_EQ(memory_of(one_by_one).allocations, 5);
 }
 
 TEST(Bench, TensorMayOutliveItsMeasurement) {
   at::Tensor kept;
-  EXPECT_EQ(peak_extra_bytes([&] { kept = at::zeros({256}); }), 1024);
+  EXPECT_EQ(memory_of([&] { kept = at::zeros({256}); }).peak_bytes, 1024);
   EXPECT_EQ(kept.sum().item<float>(), 0);
   const auto free_then_allocate = [&] {
     kept.reset();
     at::zeros({256});
   };
-  EXPECT_EQ(peak_extra_bytes(free_then_allocate), 1024);
+  EXPECT_EQ(memory_of(free_then_allocate).peak_bytes, 1024);
 }
 
 TEST(Bench, ShapesAreThePublishedOnes) {
