@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Training speed side by side: FEM-softmax and attention in `fem train`, and the same GPT in eager PyTorch.
 
-The three take turns, some rounds long; the median second of a step counts. Usage: train_speed.py [--size 1m]
+The three take turns, so that a busy machine is busy for all of them: ratios are those of one round, and the median of
+the rounds counts. Usage: train_speed.py [--size 1m]
 """
 
 import argparse
@@ -47,29 +48,34 @@ def tokens_of_a_step(size: str) -> int:
 
 
 def main(size: str, rounds: int, steps: int) -> None:
-    names = {"fem train, FEM-softmax": [], "fem train, attention": [], "PyTorch, eager": []}
+    seconds: dict[str, list[float]] = {"fem train, FEM-softmax": [], "fem train, attention": [], "PyTorch, eager": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = "".join(path.read_text(errors="ignore") for path in sorted((TREE / "src").rglob("*.cpp")))
         (folder / "text.txt").write_text(text)
         for round_ in range(rounds):
-            names["fem train, FEM-softmax"] += fem_steps(f"{size}-fem-softmax", steps, folder)[WARM_UP:]
-            names["fem train, attention"] += fem_steps(f"{size}-attention", steps, folder)[WARM_UP:]
-            names["PyTorch, eager"] += torch_steps(size, steps)[WARM_UP:]
+            of_round = [
+                fem_steps(f"{size}-fem-softmax", steps, folder),
+                fem_steps(f"{size}-attention", steps, folder),
+                torch_steps(size, steps),
+            ]
+            for medians, times in zip(seconds.values(), of_round, strict=True):
+                medians.append(statistics.median(times[WARM_UP:]))
             print(f"round {round_ + 1} of {rounds}", file=sys.stderr)
-    eager = statistics.median(names["PyTorch, eager"])
+    eager = seconds["PyTorch, eager"]
     tokens = tokens_of_a_step(size)
-    print(f"{size}: {tokens} tokens a step, {rounds} rounds of {steps} steps, median step")
-    print(f"{'':26}{'tokens/s':>10}{'of PyTorch':>12}")
-    for label, seconds in names.items():
-        median = statistics.median(seconds)
-        print(f"{label:26}{tokens / median:>10,.0f}{eager / median:>12.2f}")
+    print(f"{size}: {tokens} tokens a step, {rounds} rounds of {steps} steps, median step of a round, median of rounds")
+    print(f"{'':26}{'tokens/s':>10}{'of PyTorch in the same round (all)':>36}")
+    for label, own in seconds.items():
+        ratios = sorted(theirs / mine for theirs, mine in zip(eager, own, strict=True))
+        spread = f"({ratios[0]:.2f} ... {ratios[-1]:.2f})"
+        print(f"{label:26}{tokens / statistics.median(own):>10,.0f}{statistics.median(ratios):>18.2f} {spread:>17}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="1m", help="of configs/lm: 500k, 1m or 10m")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=13)
     arguments = parser.parse_args()
     main(arguments.size, arguments.rounds, arguments.steps)
