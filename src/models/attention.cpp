@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "fem/ops/modulate.h"
 #include "fem/ops/rotary.h"
 #include "io/mixer_config.h"
 #include "mixer/parameters.h"
@@ -58,17 +59,16 @@ AttentionImpl::AttentionImpl(const MixerOptions& options) : options_(options) {
 }
 
 at::Tensor AttentionImpl::forward(const at::Tensor& x, const Batch& batch, MixerState* state) {
-  const auto by_head = [&](const LinearWeights& linear) {
-    return at::linear(x, linear.weight, linear.bias).unflatten(-1, {options_.n_head, -1});
-  };
-  const at::Tensor query = by_head(query_), key = by_head(key_), value = by_head(value_);
+  const std::vector<at::Tensor> projected = project(x, {query_, key_, value_});
+  const auto by_head = [&](size_t index) { return projected[index].unflatten(-1, {options_.n_head, -1}); };
+  const at::Tensor query = by_head(0), key = by_head(1), value = by_head(2);
   const at::Tensor read =
       batch.cu_seqlens ? packed(query, key, value, *batch.cu_seqlens) : padded(query, key, value, batch, state);
-  return at::linear(read.flatten(2), output_.weight, output_.bias);
+  return project(read.flatten(2), {output_})[0];
 }
 
-at::Tensor AttentionImpl::rotated(const at::Tensor& x, const at::Tensor& positions) const {
-  return options_.use_rope ? rotary(x, positions, options_.rope_theta) : x;
+at::Tensor AttentionImpl::rotated(const at::Tensor& x, const RotaryTable& table) const {
+  return options_.use_rope ? modulate(x, {}, {table, {}, {}}) : x;
 }
 
 // Neighbouring sequences of one length are a batch: torch's attention knows no borders.
@@ -83,8 +83,8 @@ at::Tensor AttentionImpl::packed(const at::Tensor& query, const at::Tensor& key,
     const auto batch_of = [&](const at::Tensor& rows) {
       return rows.narrow(1, borders[first], borders[next] - borders[first]).unflatten(1, {-1, length}).squeeze(0);
     };
-    const at::Tensor positions = at::arange(length, cu_seqlens.options().dtype(at::kLong));
-    reads.push_back(attend(rotated(batch_of(query), positions), rotated(batch_of(key), positions), batch_of(value), {},
+    const RotaryTable table = rotary_table(0, length, query.size(3), query, options_.rope_theta);
+    reads.push_back(attend(rotated(batch_of(query), table), rotated(batch_of(key), table), batch_of(value), {},
                            /*causal=*/true)
                         .flatten(0, 1)
                         .unsqueeze(0));
@@ -92,18 +92,22 @@ at::Tensor AttentionImpl::packed(const at::Tensor& query, const at::Tensor& key,
   return reads.empty() ? value : at::cat(reads, 1);
 }
 
+// Of the new tokens' positions; those of rows that stand apart are their own.
+RotaryTable AttentionImpl::table_of(const at::Tensor& query, const Batch& batch, const MixerState* state) const {
+  const int64_t start = state ? state->tokens : 0, length = query.size(1), width = query.size(3);
+  const bool apart = state && state->positions.defined();
+  if (!batch.mask && !apart) return rotary_table(start, length, width, query, options_.rope_theta);
+  const at::Tensor index =
+      batch.mask ? (batch.mask->cumsum(1) - 1).clamp_min(0) : at::arange(length, query.options().dtype(at::kLong));
+  return rotary_table(apart ? index + state->positions.unsqueeze(1) : index + start, width, query, options_.rope_theta);
+}
+
 // Rows of a batch, with padding and with a past if there is any. A padded token is no position and nobody sees it.
 at::Tensor AttentionImpl::padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                  const Batch& batch, MixerState* state) const {
   const int64_t length = query.size(1);
-  at::Tensor positions = at::arange(length, query.options().dtype(at::kLong));
-  if (batch.mask) positions = (batch.mask->cumsum(1) - 1).clamp_min(0);
-  if (state && state->positions.defined())
-    positions = positions + state->positions.unsqueeze(1);
-  else if (state)
-    positions = positions + state->tokens;
-
-  at::Tensor keys = rotated(key, positions), values = value, real;
+  const RotaryTable table = table_of(query, batch, state);
+  at::Tensor keys = rotated(key, table), values = value, real;
   if (batch.mask) real = *batch.mask;
   int64_t past = 0;
   if (state) {
@@ -113,7 +117,7 @@ at::Tensor AttentionImpl::padded(const at::Tensor& query, const at::Tensor& key,
     keys = state->caches[kKey].rows();
     values = state->caches[kValue].rows();
     if (batch.mask && !state->positions.defined()) {
-      state->positions = at::full({query.size(0)}, past, positions.options());
+      state->positions = at::full({query.size(0)}, past, query.options().dtype(at::kLong));
       if (past > 0) state->caches[kReal].append(at::ones({query.size(0), past}, batch.mask->options()));
     }
     if (state->positions.defined()) {
@@ -124,7 +128,7 @@ at::Tensor AttentionImpl::padded(const at::Tensor& query, const at::Tensor& key,
     }
     state->tokens += length;
   }
-  const at::Tensor queries = rotated(query, positions);
+  const at::Tensor queries = rotated(query, table);
   if (!real.defined() && past == 0) return attend(queries, keys, values, {}, /*causal=*/true);
   if (!real.defined() && length == 1) return attend(queries, keys, values, {}, /*causal=*/false);
   at::Tensor visible = at::ones({length, past + length}, query.options().dtype(at::kBool)).tril(past);

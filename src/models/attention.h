@@ -3,10 +3,11 @@
 #include <torch/nn/module.h>
 
 #include "fem/mixer.h"
+#include "fem/ops/rotary.h"
 
 namespace fem {
 
-// Causal attention as one would write it on torch: four projections, rotary positions, torch's fused attention. Of the
+// Causal attention as one knows it: four projections, rotary positions, torch's fused attention kernel. Of the
 // mixer options it takes n_embd, n_head, bias, use_rope and rope_theta; check_attention refuses any other.
 class AttentionImpl : public torch::nn::Module {
  public:
@@ -19,7 +20,8 @@ class AttentionImpl : public torch::nn::Module {
                     const at::Tensor& cu_seqlens) const;
   at::Tensor padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Batch& batch,
                     MixerState* state) const;
-  at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions) const;
+  RotaryTable table_of(const at::Tensor& query, const Batch& batch, const MixerState* state) const;
+  at::Tensor rotated(const at::Tensor& x, const RotaryTable& table) const;
 
   const MixerOptions options_;
   LinearWeights query_, key_, value_, output_;
