@@ -62,14 +62,19 @@ def main(size: str, rounds: int, steps: int) -> None:
             for medians, times in zip(seconds.values(), of_round, strict=True):
                 medians.append(statistics.median(times[WARM_UP:]))
             print(f"round {round_ + 1} of {rounds}", file=sys.stderr)
-    eager = seconds["PyTorch, eager"]
     tokens = tokens_of_a_step(size)
     print(f"{size}: {tokens} tokens a step, {rounds} rounds of {steps} steps, median step of a round, median of rounds")
-    print(f"{'':26}{'tokens/s':>10}{'of PyTorch in the same round (all)':>36}")
     for label, own in seconds.items():
-        ratios = sorted(theirs / mine for theirs, mine in zip(eager, own, strict=True))
-        spread = f"({ratios[0]:.2f} ... {ratios[-1]:.2f})"
-        print(f"{label:26}{tokens / statistics.median(own):>10,.0f}{statistics.median(ratios):>18.2f} {spread:>17}")
+        print(f"{label:26}{tokens / statistics.median(own):>10,.0f} tokens/s")
+    fem, attention, eager = seconds.values()
+    print("Speed relative to another in the same round, and all rounds:")
+    for label, own, other in (
+        ("FEM-softmax / attention", fem, attention),
+        ("FEM-softmax / PyTorch", fem, eager),
+        ("attention / PyTorch", attention, eager),
+    ):
+        ratios = sorted(theirs / mine for mine, theirs in zip(own, other, strict=True))
+        print(f"{label:26}{statistics.median(ratios):>10.2f}   {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
 
 
 if __name__ == "__main__":
