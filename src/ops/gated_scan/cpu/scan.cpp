@@ -14,8 +14,8 @@ namespace {
 
 using namespace fem::cpu;
 
-// How a token lets h pass: a h = keep ? h - small h : small h, small being the lesser of a and 1 - a. Near 1 that is
-// one rounding of what is lost; a itself, rounded, would repeat its error at every token.
+// How a token lets h pass. small is the lesser of a and 1 - a: a h = h - small h for a negative logit, else small h.
+// Near a = 1 that rounds only what is lost; a itself, rounded, would repeat its error at every token.
 struct Decay {
   Floats logit, small, slope;  // slope = a (1 - a)
 
