@@ -39,7 +39,7 @@ struct Spelling<SoftmaxBackend> {
 };
 template <>
 struct Spelling<Dialect> {
-  static constexpr std::array values{std::pair{std::string_view("paper"), Dialect::kPaper},
+  static constexpr std::array values{std::pair{std::string_view("corrected"), Dialect::kCorrected},
                                      std::pair{std::string_view("reference"), Dialect::kReference}};
 };
 
@@ -77,7 +77,7 @@ struct MixerOptions {
   bool conv_bidirectional = false;
   int64_t ssm_rank = 16;
   bool mamba_normalize = true;
-  Dialect dialect = Dialect::kPaper;
+  Dialect dialect = Dialect::kCorrected;
   std::optional<int64_t> window;
   bool mamba_interact = false;
 
@@ -114,7 +114,7 @@ void visit_mixer_options(Options& o, Visitor&& visit) {
   visit("conv_bidirectional", o.conv_bidirectional, "conditioner scans both ways (encoder only)");
   visit("ssm_rank", o.ssm_rank, "state size of the mamba prior");
   visit("mamba_normalize", o.mamba_normalize, "mamba prior: normalise its weights");
-  visit("dialect", o.dialect, "paper, or reference: what the authors' code computes");
+  visit("dialect", o.dialect, "corrected, or reference: what the authors' code computes");
   visit("window", o.window, "softmax prior: sees only this many tokens back, itself included");
   visit("mamba_interact", o.mamba_interact, "mamba prior: chooses among the channels of its head as well");
 }

@@ -46,7 +46,7 @@ def _relative(y: Tensor, other: Tensor, mask: Tensor | None) -> float:
 
 
 def _with_the_papers_formulas(mixer: FreeEnergyMixer) -> FreeEnergyMixer:
-    paper = FreeEnergyMixer(replace(mixer.config, dialect="paper"), device="meta", dtype=torch.float64)
+    paper = FreeEnergyMixer(replace(mixer.config, dialect="corrected"), device="meta", dtype=torch.float64)
     paper.load_state_dict(mixer.state_dict(), strict=True, assign=True)
     return paper.eval()
 

@@ -13,7 +13,7 @@ from fem import _library  # noqa: F401  the checks are the library's
 
 PriorType = Literal["softmax", "linear", "gla", "rnn_softmax", "rnn_decay", "mamba"]
 SoftmaxBackend = Literal["auto", "fused", "reference", "sdpa"]
-Dialect = Literal["paper", "reference"]
+Dialect = Literal["corrected", "reference"]
 
 
 @dataclass
@@ -74,8 +74,8 @@ class FreeEnergyMixerConfig:
     """State size of the mamba prior."""
     mamba_normalize: bool = True
     """Mamba prior: normalise its weights."""
-    dialect: Dialect = "paper"
-    """"paper", or "reference": what the authors' file computes, for weights trained with it."""
+    dialect: Dialect = "corrected"
+    """"corrected", or "reference": what the authors' file computes, for weights trained with it."""
     window: int | None = None
     """Softmax prior: sees only this many tokens back, itself included."""
     mamba_interact: bool = False

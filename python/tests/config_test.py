@@ -43,7 +43,7 @@ def test_order_is_that_of_cpp() -> None:
         ({"ssm_rank": np.int64(4)}, r"expected ssm_rank to be .*, got .*4"),
         ({"prior_type": "attention"}, 'expected prior_type to be one of "softmax", .*"mamba", got "attention"'),
         ({"softmax_backend": "flash"}, 'flash-attn.* needs CUDA .* expected "auto" .*"fused", "reference" or "sdpa"'),
-        ({"dialect": "thesis"}, 'expected dialect to be one of "paper", "reference", got "thesis"'),
+        ({"dialect": "thesis"}, 'expected dialect to be one of "corrected", "reference", got "thesis"'),
         ({"dropout": 1.0}, r"expected dropout in \[0, 1\), got 1"),
         ({"value_logexp_cap": 50.0}, r"expected value_logexp_cap in \(0, 40\], got 50"),
         ({"eps": 0.0}, "expected eps > 0, got 0"),

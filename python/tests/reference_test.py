@@ -61,7 +61,7 @@ def test_output_and_measured_formulas(name: str) -> None:
     assert error(mixer(golden.x), golden.y) < FLOAT64
 
     paper = mixer_of(golden.weights, golden.config)
-    assert golden.config.dialect == "paper"
+    assert golden.config.dialect == "corrected"
     expected = relative(golden.y, paper(golden.x).detach())
     shared = [effect for title, effect in effects(report).items() if title in FORMULAS]
     assert (expected > 1e-3) == bool(shared)  # a formula that differs moves the output by more than rounding

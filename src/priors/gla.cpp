@@ -14,7 +14,7 @@ class GlaPrior final : public Prior {
 
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     std::vector<ParameterSpec> specs = declare_query_and_key(options, sizes);
-    const std::vector<double> start = options.dialect == Dialect::kPaper ? half_life_biases(options.n_head)
+    const std::vector<double> start = options.dialect == Dialect::kCorrected ? half_life_biases(options.n_head)
                                                                          : std::vector<double>(options.n_head, 0.0);
     declare_linear(specs, "W_decay", options.n_embd, start, options.bias);
     return specs;
@@ -33,10 +33,10 @@ class GlaPrior final : public Prior {
  private:
   // The authors' code declares the conditioner's slice but does not use it.
   static at::Tensor log_decay(const PriorCall& call) {
-    const bool paper = call.options.dialect == Dialect::kPaper;
-    const Modulation modulation = paper ? call.modulations[2] : Modulation();
+    const bool corrected = call.options.dialect == Dialect::kCorrected;
+    const Modulation modulation = corrected ? call.modulations[2] : Modulation();
     const at::Tensor decay = by_head(call.projected[2], call.options.n_head, modulation).squeeze(-1);
-    return paper ? -at::softplus(decay) : -(at::relu(decay) + call.options.eps);
+    return corrected ? -at::softplus(decay) : -(at::relu(decay) + call.options.eps);
   }
 };
 

@@ -40,7 +40,7 @@ class MambaPrior final : public Prior {
     using Init = ParameterSpec::Init;
     const int64_t rank = options.ssm_rank, heads = options.n_head, width = sizes.head_value;
     std::vector<double> start(sizes.value + 2 * rank, 0.0);
-    if (options.dialect == Dialect::kPaper) {
+    if (options.dialect == Dialect::kCorrected) {
       const std::vector<double> steps = geometric(0.001, 0.1, sizes.value);
       std::transform(steps.begin(), steps.end(), start.begin(), inverse_softplus);
     }
@@ -68,7 +68,7 @@ class MambaPrior final : public Prior {
     const at::Tensor step = at::softplus(parts[0]);
 
     Ssm ssm;
-    ssm.delta = (options.dialect == Dialect::kPaper ? step : at::exp(-step)).unflatten(-1, {heads, -1});
+    ssm.delta = (options.dialect == Dialect::kCorrected ? step : at::exp(-step)).unflatten(-1, {heads, -1});
     ssm.A = -at::softplus(own[0]).unflatten(0, {heads, -1});
     ssm.B = positive(parts[1]);
     ssm.C = positive(parts[2]);

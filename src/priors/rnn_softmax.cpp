@@ -47,7 +47,7 @@ class RnnSoftmaxPrior final : public Prior {
     const RecurrentRead read =
         call.keep_sums(aft_read(repeated(key, call.sizes.head_value), call.value, call.beta, call.recurrent()));
     if (!call.beta) return {gate * read.mean, {}};
-    if (call.options.dialect == Dialect::kPaper) return {gate * read.mean, gate * read.free_energy};
+    if (call.options.dialect == Dialect::kCorrected) return {gate * read.mean, gate * read.free_energy};
     // The authors' code multiplies both mixed streams, inside the logarithm. Nothing visible stays 0.
     const at::Tensor seen = read.log_normalizer > -INFINITY;
     return {gate * read.mean, at::where(seen, read.free_energy + gate.log() / *call.beta, 0)};

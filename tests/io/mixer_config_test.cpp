@@ -44,7 +44,7 @@ TEST(MixerConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(fails_with("expected eps to be a number, got true", parse({{"eps", true}})));
   EXPECT_TRUE(fails_with("expected causal to be true or false, got 1", parse({{"causal", 1}})));
   EXPECT_TRUE(
-      fails_with("expected dialect to be one of \"paper\", \"reference\", got \"fem\"", parse({{"dialect", "fem"}})));
+      fails_with("expected dialect to be one of \"corrected\", \"reference\", got \"fem\"", parse({{"dialect", "fem"}})));
 }
 
 TEST(MixerConfig, FlashIsRefusedWithTheReason) {

@@ -9,7 +9,7 @@ namespace fem::testing {
 // Any prior with any of the options that are its own.
 inline void choose_prior(MixerOptions& options) {
   options.prior_type = *rc::gen::elementOf(all_priors());
-  options.dialect = *rc::gen::element(Dialect::kPaper, Dialect::kReference);
+  options.dialect = *rc::gen::element(Dialect::kCorrected, Dialect::kReference);
   if (options.prior_type == PriorType::kSoftmax) {
     options.softmax_backend =
         *rc::gen::element(SoftmaxBackend::kAuto, SoftmaxBackend::kReference, SoftmaxBackend::kSdpa);

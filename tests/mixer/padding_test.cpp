@@ -84,7 +84,7 @@ RC_GTEST_PROP(FreeEnergyMixer, PackedSequencesAreAsIfSeparate, ()) {
 TEST(FreeEnergyMixer, AFullyMaskedRowIsSilent) {
   std::vector<MixerOptions> cases;
   for (const PriorType prior : testing::all_priors())
-    for (const auto dialect : {Dialect::kPaper, Dialect::kReference}) {
+    for (const auto dialect : {Dialect::kCorrected, Dialect::kReference}) {
       cases.push_back(small_options());
       cases.back().prior_type = prior;
       cases.back().dialect = dialect;

@@ -33,12 +33,12 @@ TEST(Rotary, PaperDialectDependsOnDistancesAloneAndTheReferenceDialectDoesNot) {
   const auto gap = [&](Dialect dialect) {
     return std::abs((score(q, k, 5, 2, dialect) - score(q, k, 1005, 1002, dialect)).item<double>());
   };
-  EXPECT_LT(gap(Dialect::kPaper), 1e-10);
+  EXPECT_LT(gap(Dialect::kCorrected), 1e-10);
   EXPECT_GT(gap(Dialect::kReference), 1e-3);
 }
 
 TEST(Rotary, TablesThatAreRememberedEqualThoseOfTheirPositions) {
-  for (const auto dialect : {Dialect::kPaper, Dialect::kReference})
+  for (const auto dialect : {Dialect::kCorrected, Dialect::kReference})
     for (const auto& [start, length] : {std::pair<int64_t, int64_t>{0, 5}, {3, 1}, {2, 40}, {100, 7}, {0, 0}}) {
       const at::Tensor like = at::empty({0});
       const RotaryTable remembered = rotary_table(start, length, 12, like, 777.0, dialect);
