@@ -19,6 +19,7 @@ struct Case {
   int64_t batch, tokens, heads, width, hidden;  // hidden 0: no modulation
   After after;
   bool row_positions = false;
+  bool added = false;
 };
 
 const std::vector<Case>& cases() {
@@ -35,6 +36,12 @@ const std::vector<Case>& cases() {
       {2, 30, 2, 5, 0, After::kClip},
       {1, 193, 9, 60, 17, After::kRotation, true},
       {1, 50, 33, 1, 8, After::kNothing},
+      {2, 3, 2, 8, 5, After::kNothing, false, true},
+      {2, 63, 3, 7, 5, After::kNothing, false, true},
+      {1, 111, 2, 64, 64, After::kRotation, true, true},
+      {1, 200, 3, 100, 33, After::kFeatures, false, true},
+      {2, 97, 5, 12, 16, After::kClip, false, true},
+      {1, 130, 1, 550, 9, After::kNothing, false, true},
   };
   return all;
 }
@@ -74,8 +81,8 @@ std::vector<at::Tensor> run(Function function, const Case& c, const Inputs& in, 
     leaves.push_back(t.defined() ? t.to(low).to(dtype).detach().clone().requires_grad_() : t);
     if (t.defined()) wanted.push_back(leaves.back());
   }
-  const at::Tensor y =
-      function(leaves[0], Modulation{leaves[1], leaves[2]}, after_of(c, in.positions, leaves[0], leaves[3], low));
+  const at::Tensor y = function(leaves[0], Modulation{leaves[1], leaves[2], c.added},
+                                after_of(c, in.positions, leaves[0], leaves[3], low));
   std::vector<at::Tensor> out = torch::autograd::grad({y}, wanted, {g.to(low).to(dtype)});
   out.insert(out.begin(), y);
   return out;
@@ -149,15 +156,20 @@ TEST_P(Modulate, NaNReachesItsOwnOutputsAlone) {
 
 TEST(ModulateDefinition, GradientsMatchFiniteDifferencesTwice) {
   at::manual_seed(4);
-  for (const After after : {After::kNothing, After::kRotation, After::kFeatures, After::kClip}) {
-    const Case c{1, 3, 2, 4, 2, after};
+  for (const auto& [after, added] : {std::pair{After::kNothing, false},
+                                     {After::kRotation, false},
+                                     {After::kFeatures, false},
+                                     {After::kClip, false},
+                                     {After::kNothing, true},
+                                     {After::kFeatures, true}}) {
+    const Case c{1, 3, 2, 4, 2, after, false, added};
     const Inputs in = Inputs::of(c);
     std::vector<at::Tensor> inputs;
     for (const at::Tensor& t : in.tensors)
       if (t.defined()) inputs.push_back(t.to(at::kDouble));
     EXPECT_TRUE(gradients_match(
         [&](const std::vector<at::Tensor>& at) -> std::vector<at::Tensor> {
-          return {modulate(at[0], {at[1], at[2]},
+          return {modulate(at[0], {at[1], at[2], c.added},
                            after_of(c, in.positions, at[0], at.size() > 3 ? at[3] : at::Tensor(), at::kDouble))
                       .square()};
         },

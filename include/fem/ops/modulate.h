@@ -9,15 +9,16 @@
 
 namespace fem {
 
-// The factor 1 + hidden weight, formed block by block where it is applied and never stored.
+// c = hidden weight, formed block by block where it is applied and never stored.
 //   hidden [B, T, C]   weight [C, N]
 struct Modulation {
-  at::Tensor hidden, weight;  // both undefined: the factor is 1
+  at::Tensor hidden, weight;  // both undefined: c is 0
+  bool added = false;         // x + c instead of x (1 + c)
 
   bool defined() const { return hidden.defined(); }
 };
 
-// x [B, T, H, K] times its factor (N = H K), then at most one of
+// x [B, T, H, K] modulated (N = H K), then at most one of
 //   table: rotated (rotary.h), and relu(y) + floor if there is a floor
 //   limit [H, K], positive: clipped to |y| <= limit
 // Gradients flow to x, hidden, weight and limit.

@@ -83,6 +83,7 @@ at::Tensor SavedInputs::input(size_t index) const {
   const at::Tensor* slot = &tensors_[index * kSlots];
   switch (static_cast<Maker>(makers_[index])) {
     case Maker::kModulate:
+    case Maker::kAddedModulate:
       return heads(index, 0, size_of(slot[0], 2));
     case Maker::kLayerNorm:
       return normalised(slot[0], slot[1], slot[2]);
@@ -101,7 +102,8 @@ at::Tensor SavedInputs::heads(size_t index, int64_t first, int64_t count) const 
   };
   const double floor = floors_[index];
   return call_modulate(x, if_defined(slot[1]), part(slot[2], 1, width_of(x)), if_defined(slot[3]), if_defined(slot[4]),
-                       std::isnan(floor) ? std::nullopt : std::optional(floor), part(slot[5], 0, 1));
+                       std::isnan(floor) ? std::nullopt : std::optional(floor), part(slot[5], 0, 1),
+                       makers_[index] == static_cast<int64_t>(Maker::kAddedModulate));
 }
 
 at::TensorList SavedInputs::others() const { return at::TensorList(tensors_).slice(makers_.size() * kSlots); }

@@ -20,7 +20,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 // from are.
 class MakeAgainGuard {
  public:
-  enum class Maker : int64_t { kNone, kModulate, kLayerNorm };
+  enum class Maker : int64_t { kNone, kModulate, kAddedModulate, kLayerNorm };
 
   // An output, and what it was made from. While it is held weakly, no other tensor has its address.
   struct Made {

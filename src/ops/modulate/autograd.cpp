@@ -21,48 +21,56 @@ struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
 
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const OptionalTensor& hidden,
                             const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                            std::optional<double> floor, const OptionalTensor& limit) {
+                            std::optional<double> floor, const OptionalTensor& limit, bool added) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->save_for_backward(
         {x, or_undefined(hidden), or_undefined(weight), or_undefined(cosine), or_undefined(sine), or_undefined(limit)});
     ctx->saved_data["floor"] = floor;
-    return call_modulate(x, hidden, weight, cosine, sine, floor, limit);
+    ctx->saved_data["added"] = added;
+    return call_modulate(x, hidden, weight, cosine, sine, floor, limit, added);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const variable_list saved = ctx->get_saved_variables();
     const auto [dx, dhidden, dweight, dlimit] = call_modulate_backward(
         grad[0], saved[0], if_defined(saved[1]), if_defined(saved[2]), if_defined(saved[3]), if_defined(saved[4]),
-        ctx->saved_data["floor"].toOptional<double>(), if_defined(saved[5]));
+        ctx->saved_data["floor"].toOptional<double>(), if_defined(saved[5]), ctx->saved_data["added"].toBool());
     const at::Tensor none;
-    return {dx,   saved[1].defined() ? dhidden : none, saved[2].defined() ? dweight : none, none, none,
-            none, saved[5].defined() ? dlimit : none};
+    return {dx,
+            saved[1].defined() ? dhidden : none,
+            saved[2].defined() ? dweight : none,
+            none,
+            none,
+            none,
+            saved[5].defined() ? dlimit : none,
+            none};
   }
 };
 
 at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
                              const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                             const OptionalTensor& limit) {
-  if (under_transform()) return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit);
+                             const OptionalTensor& limit, bool added) {
+  if (under_transform()) return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit, added);
   if (without_gradients()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call_modulate(x, hidden, weight, cosine, sine, floor, limit);
+    return call_modulate(x, hidden, weight, cosine, sine, floor, limit, added);
   }
-  const at::Tensor y = ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit);
+  const at::Tensor y = ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit, added);
   if (MakeAgainGuard* guard = MakeAgainGuard::current()) {
     variable_list inputs{x};
     for (const OptionalTensor& input : {hidden, weight, cosine, sine, limit}) inputs.push_back(or_undefined(input));
-    guard->add(y, MakeAgainGuard::Maker::kModulate, std::move(inputs), floor);
+    guard->add(y, added ? MakeAgainGuard::Maker::kAddedModulate : MakeAgainGuard::Maker::kModulate, std::move(inputs),
+               floor);
   }
   return y;
 }
 
 Tensors4 gradient_autograd(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                            const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                           std::optional<double> floor, const OptionalTensor& limit) {
-  if (at::GradMode::is_enabled()) return modulate_gradient(grad, x, hidden, weight, cosine, sine, floor, limit);
+                           std::optional<double> floor, const OptionalTensor& limit, bool added) {
+  if (at::GradMode::is_enabled()) return modulate_gradient(grad, x, hidden, weight, cosine, sine, floor, limit, added);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call_modulate_backward(grad, x, hidden, weight, cosine, sine, floor, limit);
+  return call_modulate_backward(grad, x, hidden, weight, cosine, sine, floor, limit, added);
 }
 
 }  // namespace

@@ -55,36 +55,36 @@ void check(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTens
 
 at::Tensor modulate_checked(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
                             const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                            const OptionalTensor& limit) {
+                            const OptionalTensor& limit, bool added) {
   check(x, hidden, weight, cosine, sine, floor, limit);
-  return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit);
+  return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit, added);
 }
 
 at::Tensor modulate_on_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
                            const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                           const OptionalTensor& limit) {
+                           const OptionalTensor& limit, bool added) {
   check(x, hidden, weight, cosine, sine, floor, limit);
   const auto run = x.scalar_type() == at::kDouble ? modulate_by_definition : modulate_cpu;
-  return run(x, hidden, weight, cosine, sine, floor, limit);
+  return run(x, hidden, weight, cosine, sine, floor, limit, added);
 }
 
 at::Tensor modulate_shape(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
                           const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                          const OptionalTensor& limit) {
+                          const OptionalTensor& limit, bool) {
   check(x, hidden, weight, cosine, sine, floor, limit);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
 
 Tensors4 gradient_on_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                          const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                         std::optional<double> floor, const OptionalTensor& limit) {
+                         std::optional<double> floor, const OptionalTensor& limit, bool added) {
   const auto run = x.scalar_type() == at::kDouble ? modulate_gradient : modulate_backward_cpu;
-  return run(grad, x, hidden, weight, cosine, sine, floor, limit);
+  return run(grad, x, hidden, weight, cosine, sine, floor, limit, added);
 }
 
 Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& x, const OptionalTensor& hidden,
                          const OptionalTensor& weight, const OptionalTensor&, const OptionalTensor&,
-                         std::optional<double>, const OptionalTensor& limit) {
+                         std::optional<double>, const OptionalTensor& limit, bool) {
   const auto like = [&](const OptionalTensor& input) {
     return input ? at::empty_symint(input->sym_sizes(), x.options()) : at::empty({0}, x.options());
   };
@@ -95,32 +95,33 @@ Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& x, const OptionalT
 
 at::Tensor call_modulate(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
                          const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                         const OptionalTensor& limit) {
+                         const OptionalTensor& limit, bool added) {
   static const auto op = find_operator<ModulateOp>("fem::modulate");
-  return op.call(x, hidden, weight, cosine, sine, floor, limit);
+  return op.call(x, hidden, weight, cosine, sine, floor, limit, added);
 }
 
 Tensors4 call_modulate_backward(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                                 const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                                std::optional<double> floor, const OptionalTensor& limit) {
+                                std::optional<double> floor, const OptionalTensor& limit, bool added) {
   static const auto op = find_operator<ModulateBackwardOp>("fem::modulate_backward");
-  return op.call(grad, x, hidden, weight, cosine, sine, floor, limit);
+  return op.call(grad, x, hidden, weight, cosine, sine, floor, limit, added);
 }
 
 at::Tensor modulate(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after) {
   const bool turned = after.table.has_value();
   return call_modulate(x, if_defined(modulation.hidden), if_defined(modulation.weight),
                        turned ? OptionalTensor(after.table->cosine) : std::nullopt,
-                       turned ? OptionalTensor(after.table->sine) : std::nullopt, after.floor, after.limit);
+                       turned ? OptionalTensor(after.table->sine) : std::nullopt, after.floor, after.limit,
+                       modulation.added);
 }
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
       "modulate(Tensor x, Tensor? hidden=None, Tensor? weight=None, Tensor? cosine=None, Tensor? sine=None, "
-      "float? floor=None, Tensor? limit=None) -> Tensor");
+      "float? floor=None, Tensor? limit=None, bool added=False) -> Tensor");
   m.def(
       "modulate_backward(Tensor grad, Tensor x, Tensor? hidden, Tensor? weight, Tensor? cosine, Tensor? sine, "
-      "float? floor, Tensor? limit) -> (Tensor, Tensor, Tensor, Tensor)");
+      "float? floor, Tensor? limit, bool added) -> (Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {
   m.impl("modulate", modulate_on_cpu);

@@ -17,9 +17,10 @@ struct Modulate {
   bool bfloat16;  // else float32
   int64_t rows, tokens, heads, width, hidden_width;
   Rows x;
-  const void* hidden;         // [rows, C] contiguous; null: the factor is 1
+  const void* hidden;         // [rows, C] contiguous; null: c is 0
   const void* weight;         // [C, H K], unit column stride
   int64_t weight_row;         // its row stride
+  bool added;                 // x + c; else x (1 + c)
   const void *cosine, *sine;  // [T, K], or [B, T, K] with table_batch = T K; null: not rotated
   int64_t table_batch;
   bool positive;  // relu(y) + floor

@@ -29,7 +29,7 @@ struct Inputs {
         sine(contiguous(sine)),
         limit(limit ? limit->to(at::kFloat).contiguous() : at::Tensor()) {}
 
-  void fill(Modulate& a, std::optional<double> floor) const {
+  void fill(Modulate& a, std::optional<double> floor, bool added) const {
     a.bfloat16 = x.scalar_type() == at::kBFloat16;
     a.rows = x.size(0) * x.size(1);
     a.tokens = x.size(1);
@@ -43,6 +43,7 @@ struct Inputs {
     a.cosine = data_of(cosine);
     a.sine = data_of(sine);
     a.table_batch = cosine.defined() && cosine.dim() == 3 ? a.tokens * a.width : 0;
+    a.added = added;
     a.positive = floor.has_value();
     a.floor = static_cast<float>(floor.value_or(0));
     a.limit = limit.defined() ? limit.const_data_ptr<float>() : nullptr;
@@ -71,12 +72,12 @@ int64_t blocks_of(const Modulate& a) { return (a.rows + kBlockRows - 1) / kBlock
 
 at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
                         const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                        const OptionalTensor& limit) {
+                        const OptionalTensor& limit, bool added) {
   const Inputs in(x, hidden, weight, cosine, sine, limit);
   const at::Tensor y = at::empty(x.sizes(), x.options());
   if (y.numel() == 0) return y;
   Modulate a{};
-  in.fill(a, floor);
+  in.fill(a, floor, added);
   a.y = y.data_ptr();
   const auto float_options = x.options().dtype(at::kFloat);
   const Sizes size = sizes()(a);
@@ -88,7 +89,7 @@ at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const
 
 Tensors4 modulate_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                                const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                               std::optional<double> floor, const OptionalTensor& limit) {
+                               std::optional<double> floor, const OptionalTensor& limit, bool added) {
   const Inputs in(x, hidden, weight, cosine, sine, limit);
   const at::Tensor dy = unit_stride(grad.to(x.scalar_type()));
   const auto none = [&] { return at::empty({0}, x.options()); };
@@ -98,7 +99,7 @@ Tensors4 modulate_backward_cpu(const at::Tensor& grad, const at::Tensor& x, cons
     return {dx, hidden ? dhidden.zero_() : dhidden, weight ? at::zeros_like(*weight) : none(),
             limit ? at::zeros_like(*limit) : none()};
   ModulateBackward a{};
-  in.fill(a, floor);
+  in.fill(a, floor, added);
   a.grad = rows_of(dy);
   a.grad_x = dx.data_ptr();
   a.grad_hidden = a.hidden ? dhidden.data_ptr() : nullptr;

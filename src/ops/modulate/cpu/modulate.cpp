@@ -1,5 +1,6 @@
-// The factor of a block of tokens and a group of heads is a product in scratch that stays in L2; it is applied there.
-// Backward forms it again, then dfactor = d(x f) x takes its place for the two products that lead to hidden and weight.
+// The change c = hidden weight of a block of tokens and a group of heads is a product in scratch that stays in L2; it
+// is applied there. Backward forms it again, then its gradient takes its place for the two products that lead to hidden
+// and weight.
 #include "cpu/pack.h"
 #include "cpu/tile.h"
 #include "ops/modulate/cpu/kernels.h"
@@ -43,11 +44,11 @@ Block block_at(const Modulate& a, int64_t index) {
 }
 
 struct Scratch {
-  float *factor, *hidden, *hidden_panels, *grad_hidden;
-  int64_t factor_row;
+  float *change, *hidden, *hidden_panels, *grad_hidden;
+  int64_t change_row;
 
-  Scratch(const Modulate& a, float* memory) : factor(memory), factor_row(padded(group_columns(a))) {
-    hidden = factor + kBlockRows * factor_row;
+  Scratch(const Modulate& a, float* memory) : change(memory), change_row(padded(group_columns(a))) {
+    hidden = change + kBlockRows * change_row;
     hidden_panels = hidden + kBlockRows * a.hidden_width;
     grad_hidden = hidden_panels + kBlockRows * padded(a.hidden_width);
   }
@@ -56,31 +57,31 @@ struct Scratch {
   }
 };
 
-// factor <- hidden weight for a few tokens, from the weight as it is: every row of it is read once.
+// change <- hidden weight for a few tokens, from the weight as it is: every row of it is read once.
 template <typename Scalar>
-void form_few_factors(const Modulate& a, const Block& block, const Group& group, const Scratch& s) {
-  for (int64_t r = 0; r < block.rows; ++r) std::memset(s.factor + r * s.factor_row, 0, sizeof(float) * group.columns);
+void form_few_changes(const Modulate& a, const Block& block, const Group& group, const Scratch& s) {
+  for (int64_t r = 0; r < block.rows; ++r) std::memset(s.change + r * s.change_row, 0, sizeof(float) * group.columns);
   for (int64_t c = 0; c < a.hidden_width; ++c) {
     const Scalar* weight = static_cast<const Scalar*>(a.weight) + c * a.weight_row + group.first_column;
     for (int64_t r = 0; r < block.rows; ++r) {
-      float* factor = s.factor + r * s.factor_row;
+      float* change = s.change + r * s.change_row;
       const float hidden = s.hidden[r * a.hidden_width + c];
       for_vectors(group.columns, [&](int64_t n, auto&& get, auto&& put) {
-        put(factor + n, get(factor + n) + hidden * get(weight + n));
+        put(change + n, get(change + n) + hidden * get(weight + n));
       });
     }
   }
 }
 
-// factor <- hidden weight (the 1 is added where it is read)
+// change <- hidden weight
 template <typename Scalar>
-void form_factor(const Modulate& a, Packed packed, const Block& block, const Group& group, const Scratch& s) {
-  if (!packed.panels) return form_few_factors<Scalar>(a, block, group, s);
+void form_change(const Modulate& a, Packed packed, const Block& block, const Group& group, const Scratch& s) {
+  if (!packed.panels) return form_few_changes<Scalar>(a, block, group, s);
   const Range whole{0, a.hidden_width};
   for (int64_t p = 0; p < panels_of(group.columns); ++p)
     multiply_panel<false>(0, block.rows, {s.hidden, a.hidden_width, 1},
-                          packed.panels + group.panels + p * a.hidden_width * kPanel, s.factor + p * kPanel,
-                          s.factor_row, [&](int64_t, int64_t) { return whole; });
+                          packed.panels + group.panels + p * a.hidden_width * kPanel, s.change + p * kPanel,
+                          s.change_row, [&](int64_t, int64_t) { return whole; });
 }
 
 // Lanes (0, 1), (2, 3), ... exchanged; vectors start at even elements, so pairs are never cut.
@@ -95,16 +96,16 @@ template <typename Scalar>
 struct Place {
   int64_t batch, token, head, row;
   const Scalar *cosine, *sine;
-  const float *factor, *limit;
+  const float *change, *limit;
 
-  Place(const Modulate& a, int64_t row, int64_t head, const float* factor)
+  Place(const Modulate& a, int64_t row, int64_t head, const float* change)
       : batch(row / a.tokens),
         token(row % a.tokens),
         head(head),
         row(row),
         cosine(nullptr),
         sine(nullptr),
-        factor(factor),
+        change(change),
         limit(a.limit ? a.limit + head * a.width : nullptr) {
     const int64_t angles = batch * a.table_batch + token * a.width;
     if (!a.cosine) return;
@@ -123,7 +124,7 @@ void finish_head(const Modulate& a, const Place<Scalar>& p) {
   Scalar* y = p.out(a.y, a);
   for_vectors(a.width, [&](int64_t c, auto&& get, auto&& put) {
     Floats u = get(in + c);
-    if (p.factor) u += u * get(p.factor + c);
+    if (p.change) u += a.added ? get(p.change + c) : u * get(p.change + c);
     if (p.limit) {  // comparisons that leave NaN alone
       const Floats limit = get(p.limit + c);
       u = select(u > limit, limit, select(u < -limit, -limit, u));
@@ -135,13 +136,14 @@ void finish_head(const Modulate& a, const Place<Scalar>& p) {
   });
 }
 
-// Writes dx and, where there is a factor, puts dfactor in its place.
+// Writes dx and, where there is a change, puts its gradient in its place.
 template <typename Scalar>
-void finish_head_backward(const ModulateBackward& a, const Place<Scalar>& p, float* dfactor, float* dlimit) {
+void finish_head_backward(const ModulateBackward& a, const Place<Scalar>& p, float* dchange, float* dlimit) {
   const Scalar *in = p.in(a.x), *grad = p.in(a.grad);
   Scalar* dx = p.out(a.grad_x, a);
   for_vectors(a.width, [&](int64_t c, auto&& get, auto&& put) {
-    const Floats x = get(in + c), factor = dfactor ? get(dfactor + c) + 1.0f : splat(1.0f), u = x * factor;
+    const Floats x = get(in + c), change = dchange ? get(dchange + c) : Floats{},
+                 u = x + (a.added ? change : x * change);
     Floats d = get(grad + c);
     if (p.limit) {
       const Floats limit = get(p.limit + c), above = select(u > limit, d, Floats{}),
@@ -153,8 +155,8 @@ void finish_head_backward(const ModulateBackward& a, const Place<Scalar>& p, flo
       if (a.positive) d = select(u * cosine + partners(u) * sine > 0.0f, d, Floats{});
       d = d * cosine + partners(d * sine);
     }
-    put(dx + c, d * factor);
-    if (dfactor) put(dfactor + c, d * x);
+    put(dx + c, a.added ? d : d + d * change);
+    if (dchange) put(dchange + c, a.added ? d : d * x);
   });
 }
 
@@ -168,11 +170,11 @@ void forward_blocks(const Modulate& a, Packed packed, int64_t begin, int64_t end
                 block.rows, a.hidden_width);
     for (int64_t g = 0; g < groups_of(a); ++g) {
       const Group group = group_at(a, g);
-      if (a.hidden) form_factor<Scalar>(a, packed, block, group, s);
+      if (a.hidden) form_change<Scalar>(a, packed, block, group, s);
       for (int64_t r = 0; r < block.rows; ++r)
         for (int64_t head = group.first_head; head < group.past_head; ++head) {
-          const float* factor = a.hidden ? s.factor + r * s.factor_row + (head - group.first_head) * a.width : nullptr;
-          finish_head(a, Place<Scalar>(a, block.first + r, head, factor));
+          const float* change = a.hidden ? s.change + r * s.change_row + (head - group.first_head) * a.width : nullptr;
+          finish_head(a, Place<Scalar>(a, block.first + r, head, change));
         }
     }
   }
@@ -192,19 +194,19 @@ void backward_blocks(const ModulateBackward& a, Packed packed, Sums sums, int64_
     }
     for (int64_t g = 0; g < groups_of(a); ++g) {
       const Group group = group_at(a, g);
-      if (a.hidden) form_factor<Scalar>(a, packed, block, group, s);
+      if (a.hidden) form_change<Scalar>(a, packed, block, group, s);
       for (int64_t r = 0; r < block.rows; ++r)
         for (int64_t head = group.first_head; head < group.past_head; ++head) {
-          float* factor = a.hidden ? s.factor + r * s.factor_row + (head - group.first_head) * a.width : nullptr;
-          finish_head_backward(a, Place<Scalar>(a, block.first + r, head, factor), factor, sums.limit);
+          float* change = a.hidden ? s.change + r * s.change_row + (head - group.first_head) * a.width : nullptr;
+          finish_head_backward(a, Place<Scalar>(a, block.first + r, head, change), change, sums.limit);
         }
       if (!a.hidden) continue;
       const auto all = [](int64_t depth) { return [depth](int64_t, int64_t) { return Range{0, depth}; }; };
       for (int64_t p = 0; p < panels_of(a.hidden_width); ++p) {
-        multiply_panel<true>(0, block.rows, {s.factor, s.factor_row, 1},
+        multiply_panel<true>(0, block.rows, {s.change, s.change_row, 1},
                              packed.transposed + group.transposed + p * group.columns * kPanel,
                              s.grad_hidden + p * kPanel, hidden_row, all(group.columns));
-        multiply_panel<true>(0, group.columns, {s.factor, 1, s.factor_row}, s.hidden_panels + p * block.rows * kPanel,
+        multiply_panel<true>(0, group.columns, {s.change, 1, s.change_row}, s.hidden_panels + p * block.rows * kPanel,
                              sums.weight + group.first_column * hidden_row + p * kPanel, hidden_row, all(block.rows));
       }
     }
