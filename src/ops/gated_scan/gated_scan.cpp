@@ -2,6 +2,7 @@
 #include "ops/gated_scan/gated_scan.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <torch/library.h>
 
 #include "util/check.h"
@@ -30,43 +31,43 @@ void check(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor&
   check_like("gate_logit", gate_logit, u, u.sym_sizes().vec(), dtype);
   check_like("norm_weight", norm_weight, u, {channels}, dtype);
   if (norm_bias) check_like("norm_bias", *norm_bias, u, {channels}, dtype);
-  if (initial) check_like("initial", *initial, u, {batch, channels}, dtype);
+  if (initial) check_like("initial", *initial, u, {batch, channels}, at::toOpMathType(dtype));
   if (absent) check_like("absent", *absent, u, {batch, tokens}, at::kBool);
   if (restart) check_like("restart", *restart, u, {batch, tokens}, at::kBool);
 }
 
 Tensors2 scan_on_cpu(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                      const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                     const OptionalTensor& absent, const OptionalTensor& restart, bool reverse) {
+                     const OptionalTensor& absent, const OptionalTensor& restart, bool reverse, bool silu) {
   check(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
   const auto scan = u.scalar_type() == at::kDouble ? gated_scan_by_definition : gated_scan_cpu;
-  return scan(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse);
+  return scan(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse, silu);
 }
 
 Tensors2 scan_shapes(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                      const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                     const OptionalTensor& absent, const OptionalTensor& restart, bool) {
+                     const OptionalTensor& absent, const OptionalTensor& restart, bool, bool) {
   check(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
-  const auto like_u = [&] { return at::empty_symint(u.sym_sizes(), u.options()); };
-  return {like_u(), like_u()};
+  return {at::empty_symint(u.sym_sizes(), u.options()),
+          at::empty_symint(u.sym_sizes(), u.options().dtype(at::toOpMathType(u.scalar_type())))};
 }
 
 Tensors6 gradient_on_cpu(const at::Tensor& grad_units, const OptionalTensor& grad_h, const at::Tensor& decay_logit,
                          const at::Tensor& gate_logit, const at::Tensor& norm_weight, const OptionalTensor& norm_bias,
                          const OptionalTensor& initial, const OptionalTensor& absent, const OptionalTensor& restart,
-                         bool reverse, const at::Tensor& h) {
+                         bool reverse, bool silu, const at::Tensor& h) {
   const auto gradient = h.scalar_type() == at::kDouble ? gated_scan_gradient : gated_scan_backward_cpu;
   return gradient(grad_units, grad_h, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart,
-                  reverse, h);
+                  reverse, silu, h);
 }
 
-Tensors6 gradient_shapes(const at::Tensor&, const OptionalTensor&, const at::Tensor&, const at::Tensor&,
+Tensors6 gradient_shapes(const at::Tensor&, const OptionalTensor&, const at::Tensor& logit, const at::Tensor&,
                          const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                         const OptionalTensor&, const OptionalTensor&, bool, const at::Tensor& h) {
+                         const OptionalTensor&, const OptionalTensor&, bool, bool, const at::Tensor&) {
   const auto like = [&](const OptionalTensor& x) {
-    return x ? at::empty_symint(x->sym_sizes(), h.options()) : at::empty({0}, h.options());
+    return x ? at::empty_symint(x->sym_sizes(), x->options()) : at::empty({0}, logit.options());
   };
-  return {like(h), like(h), like(h), like(norm_weight), like(norm_bias), like(initial)};
+  return {like(logit), like(logit), like(logit), like(norm_weight), like(norm_bias), like(initial)};
 }
 
 }  // namespace
@@ -74,46 +75,47 @@ Tensors6 gradient_shapes(const at::Tensor&, const OptionalTensor&, const at::Ten
 Tensors2 gated_scan_by_definition(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                                   const at::Tensor& norm_weight, const OptionalTensor& norm_bias,
                                   const OptionalTensor& initial, const OptionalTensor& absent,
-                                  const OptionalTensor& restart, bool reverse) {
+                                  const OptionalTensor& restart, bool reverse, bool silu) {
   check(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
-  const GatedScan scan =
-      gated_scan_definition(u, decay_logit, gate_logit, {norm_weight, norm_bias}, {initial, absent, restart, reverse});
+  const GatedScan scan = gated_scan_definition(u, decay_logit, gate_logit, {norm_weight, norm_bias},
+                                               {initial, absent, restart, reverse, silu});
   return {scan.units, scan.h};
 }
 
 Tensors2 call_gated_scan(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                          const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                         const OptionalTensor& absent, const OptionalTensor& restart, bool reverse) {
+                         const OptionalTensor& absent, const OptionalTensor& restart, bool reverse, bool silu) {
   static const auto op = find_operator<GatedScanOp>("fem::gated_scan");
-  return op.call(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse);
+  return op.call(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse, silu);
 }
 
 Tensors6 call_gated_scan_backward(const at::Tensor& grad_units, const OptionalTensor& grad_h,
                                   const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                                   const at::Tensor& norm_weight, const OptionalTensor& norm_bias,
                                   const OptionalTensor& initial, const OptionalTensor& absent,
-                                  const OptionalTensor& restart, bool reverse, const at::Tensor& h) {
+                                  const OptionalTensor& restart, bool reverse, bool silu, const at::Tensor& h) {
   static const auto op = find_operator<GatedScanBackwardOp>("fem::gated_scan_backward");
   return op.call(grad_units, grad_h, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse,
-                 h);
+                 silu, h);
 }
 
 GatedScan gated_scan(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                      const ScanNorm& norm, const GatedScanOptions& o) {
-  const auto [units, h] =
-      call_gated_scan(u, decay_logit, gate_logit, norm.weight, norm.bias, o.initial, o.absent, o.restart, o.reverse);
+  const auto [units, h] = call_gated_scan(u, decay_logit, gate_logit, norm.weight, norm.bias, o.initial, o.absent,
+                                          o.restart, o.reverse, o.silu);
   return {units, h};
 }
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
       "gated_scan(Tensor u, Tensor decay_logit, Tensor gate_logit, Tensor norm_weight, Tensor? norm_bias=None, "
-      "Tensor? initial=None, Tensor? absent=None, Tensor? restart=None, bool reverse=False) -> (Tensor units, Tensor "
-      "h)");
+      "Tensor? initial=None, Tensor? absent=None, Tensor? restart=None, bool reverse=False, bool silu=False) "
+      "-> (Tensor units, Tensor h)");
   m.def(
       "gated_scan_backward(Tensor grad_units, Tensor? grad_h, Tensor decay_logit, Tensor gate_logit, "
-      "Tensor norm_weight, Tensor? norm_bias, Tensor? initial, Tensor? absent, Tensor? restart, bool reverse, Tensor "
-      "h) "
+      "Tensor norm_weight, Tensor? norm_bias, Tensor? initial, Tensor? absent, Tensor? restart, bool reverse, bool "
+      "silu, "
+      "Tensor h) "
       "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {

@@ -8,22 +8,25 @@
 namespace fem::gated_scan_kernels {
 
 // [B, T, C] contiguous, except initial [B, C], weight and bias [C] and the marks [B, T]; of these all but weight may be
-// null.
+// null. h and its initial value are float32: rounded at every call, a stream of single tokens would drift.
 struct Scan {
   bool bfloat16;  // else float32
   bool reverse;
+  bool silu;
   int64_t batch, tokens, channels;
-  float gate_eps, norm_eps;
-  const void *u, *decay_logit, *gate_logit, *initial;
-  const float *weight, *bias;
+  float gate_eps, gate_floor, norm_eps;
+  const void *u, *decay_logit, *gate_logit;
+  const float *initial, *weight, *bias;
   const bool *absent, *restart;
-  void *h, *units;
+  float* h;
+  void* units;
 };
 
 // u is not needed, h is given. grad_u holds dh before the scan and du after it.
 struct ScanBackward : Scan {
   const void* grad_units;
-  void *grad_u, *grad_decay, *grad_gate, *grad_initial;
+  void *grad_u, *grad_decay, *grad_gate;
+  float* grad_initial;
 };
 
 // What a thread sums up over rows.

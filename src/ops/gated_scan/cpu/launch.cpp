@@ -25,17 +25,19 @@ struct Inputs {
         absent(of(absent)),
         restart(of(restart)) {}
 
-  void fill(Scan& a, bool reverse) const {
+  void fill(Scan& a, bool reverse, bool silu) const {
     a.bfloat16 = gate_logit.scalar_type() == at::kBFloat16;
     a.reverse = reverse;
+    a.silu = silu;
     a.batch = gate_logit.size(0);
     a.tokens = gate_logit.size(1);
     a.channels = gate_logit.size(2);
-    a.gate_eps = static_cast<float>(kScanGateEps);
+    a.gate_eps = static_cast<float>(scan_gate_eps(silu));
+    a.gate_floor = static_cast<float>(kScanNormFloor);
     a.norm_eps = static_cast<float>(kScanNormEps);
     a.decay_logit = decay_logit.const_data_ptr();
     a.gate_logit = gate_logit.const_data_ptr();
-    a.initial = initial.defined() ? initial.const_data_ptr() : nullptr;
+    a.initial = initial.defined() ? initial.const_data_ptr<float>() : nullptr;
     a.weight = weight.const_data_ptr<float>();
     a.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
     a.absent = absent.defined() ? absent.const_data_ptr<bool>() : nullptr;
@@ -55,15 +57,16 @@ int64_t scan_grain(const Scan& a) { return std::max<int64_t>(1, kGrain / (a.toke
 
 Tensors2 gated_scan_cpu(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                         const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                        const OptionalTensor& absent, const OptionalTensor& restart, bool reverse) {
-  const at::Tensor h = at::empty(u.sizes(), u.options()), units = at::empty(u.sizes(), u.options());
+                        const OptionalTensor& absent, const OptionalTensor& restart, bool reverse, bool silu) {
+  const at::Tensor units = at::empty(u.sizes(), u.options());
+  const at::Tensor h = at::empty(u.sizes(), u.options().dtype(at::kFloat));
   if (u.numel() == 0) return {units, h};
   const Inputs in(decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
   const at::Tensor added = u.contiguous();
   Scan a{};
-  in.fill(a, reverse);
+  in.fill(a, reverse, silu);
   a.u = added.const_data_ptr();
-  a.h = h.data_ptr();
+  a.h = h.data_ptr<float>();
   a.units = units.data_ptr();
   at::parallel_for(0, scan_items(a), scan_grain(a),
                    [&, run = scan()](int64_t begin, int64_t end) { run(a, begin, end); });
@@ -79,27 +82,27 @@ Tensors6 gated_scan_backward_cpu(const at::Tensor& grad_units, const OptionalTen
                                  const at::Tensor& decay_logit, const at::Tensor& gate_logit,
                                  const at::Tensor& norm_weight, const OptionalTensor& norm_bias,
                                  const OptionalTensor& initial, const OptionalTensor& absent,
-                                 const OptionalTensor& restart, bool reverse, const at::Tensor& h) {
-  const auto like_h = [&] { return at::empty(h.sizes(), h.options()); };
-  const at::Tensor du = like_h(), ddecay = like_h(), dgate = like_h();
-  const at::Tensor dinitial = initial ? at::zeros(initial->sizes(), h.options()) : at::empty({0}, h.options());
-  const auto float_options = h.options().dtype(at::kFloat);
+                                 const OptionalTensor& restart, bool reverse, bool silu, const at::Tensor& h) {
+  const auto like_logit = [&] { return at::empty(h.sizes(), decay_logit.options()); };
+  const at::Tensor du = like_logit(), ddecay = like_logit(), dgate = like_logit();
+  const auto none = [&] { return at::empty({0}, decay_logit.options()); };
+  const at::Tensor dinitial = initial ? at::zeros(initial->sizes(), h.options()) : none();
   const int64_t tokens = h.size(0) * h.size(1), channels = h.size(2);
 
   // Each part sums the norm's gradients in memory of its own; the sums are added in order.
   const int64_t parts = std::clamp<int64_t>(tokens * channels / kGrain, 1, at::get_num_threads());
-  const at::Tensor sums = at::zeros({parts, 2, channels}, float_options);
+  const at::Tensor sums = at::zeros({parts, 2, channels}, h.options());
   if (h.numel() > 0) {
     const Inputs in(decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
-    const at::Tensor grad = grad_units.to(h.scalar_type()).contiguous(), output = h.contiguous();
+    const at::Tensor grad = grad_units.to(decay_logit.scalar_type()).contiguous(), output = h.contiguous();
     ScanBackward a{};
-    in.fill(a, reverse);
-    a.h = output.data_ptr();
+    in.fill(a, reverse, silu);
+    a.h = output.data_ptr<float>();
     a.grad_units = grad.const_data_ptr();
     a.grad_u = du.data_ptr();
     a.grad_decay = ddecay.data_ptr();
     a.grad_gate = dgate.data_ptr();
-    a.grad_initial = dinitial.data_ptr();
+    a.grad_initial = initial ? dinitial.data_ptr<float>() : nullptr;
     at::parallel_for(0, parts, 1, [&, run = rows_backward()](int64_t first, int64_t last) {
       std::vector<float> scratch(scratch_floats()(a));
       for (int64_t part = first; part < last; ++part) {
@@ -114,8 +117,7 @@ Tensors6 gated_scan_backward_cpu(const at::Tensor& grad_units, const OptionalTen
   const auto total = [&](int64_t which, const at::Tensor& like) {
     return sums.select(1, which).sum(0).to(like.scalar_type());
   };
-  return {du,      ddecay, dgate, total(0, norm_weight), norm_bias ? total(1, *norm_bias) : at::empty({0}, h.options()),
-          dinitial};
+  return {du, ddecay, dgate, total(0, norm_weight), norm_bias ? total(1, *norm_bias) : none(), dinitial};
 }
 
 }  // namespace fem

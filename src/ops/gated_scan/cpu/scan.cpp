@@ -40,7 +40,7 @@ bool marked(const bool* marks, const Token& token) { return marks && marks[token
 template <typename Scalar>
 void scan_items(const Scan& a, int64_t begin, int64_t end) {
   for_channel_vectors(a.channels, kChannels, begin, end, [&](int64_t batch, int64_t channel, auto&& get, auto&& put) {
-    Floats h = a.initial ? get(at<Scalar>(a.initial, batch * a.channels + channel)) : Floats{};
+    Floats h = a.initial ? get(a.initial + batch * a.channels + channel) : Floats{};
     for (int64_t step = 0; step < a.tokens; ++step) {
       const Token token = token_at(a, batch, channel, step);
       const bool absent = marked(a.absent, token);
@@ -49,7 +49,7 @@ void scan_items(const Scan& a, int64_t begin, int64_t end) {
       else if (!absent)
         h = Decay(get(at<Scalar>(a.decay_logit, token.channels))).of(h);
       if (!absent) h += get(at<Scalar>(a.u, token.channels));
-      put(at<Scalar>(a.h, token.channels), h);
+      put(a.h + token.channels, h);
     }
   });
 }
@@ -71,9 +71,9 @@ void scan_items_backward(const ScanBackward& a, int64_t begin, int64_t end) {
       } else {
         Floats previous{};
         if (step > 0)
-          previous = get(at<Scalar>(a.h, token_at(a, batch, channel, step - 1).channels));
+          previous = get(a.h + token_at(a, batch, channel, step - 1).channels);
         else if (a.initial)
-          previous = get(at<Scalar>(a.initial, side));
+          previous = get(a.initial + side);
         const Decay decay(get(at<Scalar>(a.decay_logit, token.channels)));
         carried = decay.of(dh);
         ddecay = -dh * previous * decay.slope;
@@ -81,19 +81,20 @@ void scan_items_backward(const ScanBackward& a, int64_t begin, int64_t end) {
       put(at<Scalar>(a.grad_u, token.channels), absent ? Floats{} : dh);
       put(at<Scalar>(a.grad_decay, token.channels), ddecay);
     }
-    if (a.initial) put(at<Scalar>(a.grad_initial, side), carried);
+    if (a.initial) put(a.grad_initial + side, carried);
   });
 }
 
-// The gate of a row, and its h normalised.
+// The direction of the gate's logits of a row, of length 1, and its h normalised.
 struct Row {
-  float *raw, *normalised;
-  float gate, inverse_norm, inverse_deviation;  // gate = sqrt(C) inverse_norm
+  float *direction, *normalised;
+  float inverse_norm, inverse_deviation;
+  bool at_floor;  // of the norm, which is then a constant
 
   template <typename Scalar>
   static Row of(const Scan& a, int64_t r, float* scratch, Scalar) {
     Row row{scratch, scratch + a.channels + kLanes};
-    const Scalar* h = at<Scalar>(a.h, r * a.channels);
+    const float* h = a.h + r * a.channels;
     Floats total{}, square{};
     for_vectors(a.channels, [&](int64_t c, auto&& get, auto&&) { total += get(h + c); });
     const float mean = sum(total) / a.channels;
@@ -105,9 +106,29 @@ struct Row {
     for_vectors(a.channels, [&](int64_t c, auto&& get, auto&& put) {
       put(row.normalised + c, get(row.normalised + c) * row.inverse_deviation);
     });
-    row.inverse_norm = raw_gate(at<Scalar>(a.gate_logit, r * a.channels), a.channels, a.gate_eps, 0, row.raw);
-    row.gate = std::sqrt(static_cast<float>(a.channels)) * row.inverse_norm;
+    row.inverse_norm =
+        raw_gate(at<Scalar>(a.gate_logit, r * a.channels), a.channels, a.gate_eps, a.gate_floor, row.direction);
+    row.at_floor = row.inverse_norm * a.gate_floor >= 1;
+    for_vectors(a.channels, [&](int64_t c, auto&& get, auto&& put) {
+      put(row.direction + c, get(row.direction + c) * row.inverse_norm);
+    });
     return row;
+  }
+};
+
+// The gate of a direction, and its derivative.
+struct Gate {
+  Floats value, slope;
+
+  Gate(const Scan& a, Floats direction) {
+    if (!a.silu) {
+      slope = splat(std::sqrt(static_cast<float>(a.channels)));
+      value = direction * slope;
+    } else {
+      const Floats open = sigmoid(direction);
+      value = direction * open;
+      slope = open * (1.0f + direction * (1.0f - open));
+    }
   }
 };
 
@@ -123,7 +144,7 @@ void form_units(const Scan& a, int64_t begin, int64_t end, float* scratch) {
     const Row row = Row::of(a, r, scratch, Scalar{});
     Scalar* units = at<Scalar>(a.units, r * a.channels);
     for_vectors(a.channels, [&](int64_t c, auto&& get, auto&& put) {
-      put(units + c, affine(a, row, c, get) * get(row.raw + c) * row.gate);
+      put(units + c, affine(a, row, c, get) * Gate(a, get(row.direction + c)).value);
     });
   }
 }
@@ -136,9 +157,10 @@ void form_units_backward(const ScanBackward& a, Sums sums, int64_t begin, int64_
     float* dn = row.normalised + a.channels + kLanes;
     Floats along{}, dn_total{}, dn_along_n{};
     for_vectors(a.channels, [&](int64_t c, auto&& get, auto&& put) {
-      const Floats n = get(row.normalised + c), raw = get(row.raw + c), d = get(grad + c);
-      const Floats dy = d * raw * row.gate;
-      along += raw * d * affine(a, row, c, get);
+      const Floats n = get(row.normalised + c), direction = get(row.direction + c), d = get(grad + c);
+      const Gate gate(a, direction);
+      const Floats dy = d * gate.value;
+      along += direction * gate.slope * d * affine(a, row, c, get);
       put(sums.weight + c, get(sums.weight + c) + dy * n);
       if (a.bias) put(sums.bias + c, get(sums.bias + c) + dy);
       const Floats own = dy * get(a.weight + c);
@@ -146,11 +168,13 @@ void form_units_backward(const ScanBackward& a, Sums sums, int64_t begin, int64_
       dn_along_n += own * n;
       put(dn + c, own);
     });
-    const float gate_along = sum(along) * row.inverse_norm * row.inverse_norm;
+    const float direction_along = row.at_floor ? 0 : sum(along);
     const float dn_mean = sum(dn_total) / a.channels, n_mean = sum(dn_along_n) / a.channels;
     for_vectors(a.channels, [&](int64_t c, auto&& get, auto&& put) {
       const Floats n = get(row.normalised + c);
-      const Floats draw = (get(grad + c) * affine(a, row, c, get) - get(row.raw + c) * gate_along) * row.gate;
+      const Floats direction = get(row.direction + c);
+      const Floats ddirection = Gate(a, direction).slope * get(grad + c) * affine(a, row, c, get);
+      const Floats draw = (ddirection - direction * direction_along) * row.inverse_norm;
       put(at<Scalar>(a.grad_gate, r * a.channels) + c, draw * sigmoid(get(logit + c)));
       put(at<Scalar>(a.grad_u, r * a.channels) + c, (get(dn + c) - dn_mean - n * n_mean) * row.inverse_deviation);
     });
