@@ -253,6 +253,7 @@ def ssm_read(
     key_mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     initial: Tensor | None = None,
+    delayed: bool = False,
 ) -> RecurrentRead:
     """The read of a diagonal selective state-space model with a positive impulse response, per channel.
 
@@ -270,12 +271,15 @@ def ssm_read(
         D: [H, V], not negative.
         causal, key_mask, cu_seqlens: as in `linear_read`.
         initial: the state of an earlier call, [N, 3, H, V, R] ([N, 2, H, V, R] without beta).
+        delayed: (S u)_t = C_t.h_{t-1} + D u_t: a token reaches the state after it was read.
 
     Returns:
         log_normalizer is [B, T, H, V]; the state is h for the inputs 1, v, exp(beta v).
     """
     return _recurrent(
-        torch.ops.fem.ssm_read(value, beta, delta, A, B, C, D, causal, key_mask, cu_seqlens, initial), beta, causal
+        torch.ops.fem.ssm_read(value, beta, delta, A, B, C, D, causal, key_mask, cu_seqlens, initial, delayed),
+        beta,
+        causal,
     )
 
 

@@ -70,7 +70,8 @@ class Case:
 
     def _initial(self, dtype: torch.dtype, given: dict[str, Tensor]) -> Tensor:
         if self.op in ("decay_scan", "gated_scan"):
-            return uniform(BATCH, VALUE_WIDTH, dtype=dtype)
+            kept = torch.float32 if self.op == "gated_scan" and dtype == torch.bfloat16 else dtype
+            return uniform(BATCH, VALUE_WIDTH, dtype=kept)
         absent = {} if "beta" in given else {"beta": None}
         state: Tensor = self.run(**given, **absent)[3]  # of the same tokens: any state will do
         return state
@@ -153,6 +154,7 @@ SCAN_CASES = [
     Case("channel_scan", ("value", "beta", "log_weight", "log_decay"), key_mask=True, initial=True),
     Case("channel_scan", ("value", "log_decay"), packed=True),
     Case("ssm_scan", SSM, {"strict": True}),
+    Case("ssm_scan", SSM, {"delayed": True}, initial=True),
     Case("ssm_scan", SSM, key_mask=True, initial=True),
     Case("ssm_scan", tuple(name for name in SSM if name != "beta"), packed=True),
 ]
@@ -169,11 +171,13 @@ OTHER_CASES = [
     Case("decay_scan", ("u",), initial=True),
     Case("gated_scan", (*GATED_SCAN, "norm_bias"), initial=True),
     Case("gated_scan", GATED_SCAN, {"reverse": True}),
+    Case("gated_scan", GATED_SCAN, {"silu": True}, initial=True),
     Case("gated_read", GATES),
     Case("gated_read", ("mean", "gate_logit")),
     Case("modulate", ("x", "hidden", "weight", "cosine", "sine"), {"floor": 0.1}),
     Case("modulate", ("x", "hidden", "weight", "limit")),
     Case("modulate", ("x", "limit")),
+    Case("modulate", ("x", "hidden", "weight"), {"added": True}),
     Case("rms_norm", ("x", "scale")),
     Case("swiglu", ("gate", "up")),
 ]

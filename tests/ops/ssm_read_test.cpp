@@ -16,7 +16,8 @@ FEM_ON_EVERY_ISA(SsmRead);
 
 using Operator = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const OptionalTensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-    const at::Tensor&, const at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, bool);
+    const at::Tensor&, const at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, bool,
+    bool);
 
 // The read under test; strict ones are the operator's own.
 RecurrentRead read(const SsmInputs& in) {
@@ -24,7 +25,7 @@ RecurrentRead read(const SsmInputs& in) {
   const auto [mean, free_energy, log_normalizer, state, checkpoints] =
       find_operator<Operator>("fem::ssm_scan")
           .call(in.value, in.beta, in.ssm.delta, in.ssm.A, in.ssm.B, in.ssm.C, in.ssm.D, in.options.key_mask,
-                in.options.cu_seqlens, in.options.initial, true);
+                in.options.cu_seqlens, in.options.initial, true, in.ssm.delayed);
   return {{mean, in.beta ? free_energy : at::Tensor()}, log_normalizer, state};
 }
 RecurrentRead definition(const SsmInputs& in) {
@@ -107,6 +108,7 @@ TEST_P(SsmRead, AnyNumberOfThreadsGivesTheSame) {
                             {"runs_without_beta", 1, 900, 1, 3, 2, false, {}, false, true},
                             {"runs_strict", 1, 1100, 1, 5, 3, false, {}, true, false, true, true},
                             {"runs_of_packed", 1, 1500, 1, 5, 3, true, {0, 0, 300, 700, 703, 1500}, true},
+                            {"runs_delayed", 1, 1100, 1, 5, 3, false, {}, true, false, true, false, true},
                             {"runs_of_rows", 3, 500, 1, 5, 3, false, {}, true}}) {
     SCOPED_TRACE(c.name);
     const SsmInputs in = cast(make_inputs(c), at::kFloat);
@@ -347,13 +349,15 @@ TEST_P(SsmRead, MemoriesOfAnyLengthGiveAccurateGradients) {
 
 // p_t(i) materialised for one row of real tokens: C_t.B_i delta_i exp(A sum_{i < tau <= t} delta_tau), on both sides of
 // t if not causal (from the right without delta_i, with delta_t), and D on the diagonal. [T, T, H, V], rows t.
+// Delayed: the sum leaves out t, and the diagonal has D alone.
 at::Tensor responses(const SsmInputs& in) {
   const at::Tensor delta = in.ssm.delta[0], A = in.ssm.A;
   const int64_t tokens = delta.size(0);
   const at::Tensor clock = delta.cumsum(0);
   const auto both = [](const at::Tensor& x, const at::Tensor& y) { return x.unsqueeze(1) - y.unsqueeze(0); };
   // time from i to t; from the right the clock has not yet counted t's own step
-  const at::Tensor left = both(clock, clock), right = -both(clock - delta, clock - delta);
+  const at::Tensor before = clock - delta, own = in.ssm.delayed ? before : clock;
+  const at::Tensor left = both(own, clock), right = -both(in.ssm.delayed ? clock : before, before);
   const at::Tensor order = at::arange(tokens).unsqueeze(1) - at::arange(tokens);
   const auto weight = [&](const at::Tensor& elapsed, const at::Tensor& visible) {
     const at::Tensor decay = at::exp(elapsed.unsqueeze(-1) * A);  // [T, T, H, V, R]
@@ -361,7 +365,7 @@ at::Tensor responses(const SsmInputs& in) {
     const at::Tensor w = (decay * products.unsqueeze(2).unsqueeze(2)).sum(-1) * delta.unsqueeze(0);
     return at::where(visible.unsqueeze(-1).unsqueeze(-1), w, at::zeros({}, at::kDouble));
   };
-  at::Tensor all = weight(left.clamp_min(0), order >= 0);
+  at::Tensor all = weight(left.clamp_min(0), in.ssm.delayed ? order > 0 : order >= 0);
   if (!in.options.causal) all = all + weight(right.clamp_min(0), order < 0);
   return all + at::eye(tokens, at::kDouble).unsqueeze(-1).unsqueeze(-1) * in.ssm.D;
 }
@@ -378,10 +382,11 @@ RecurrentRead materialised_read(const SsmInputs& in) {
 
 TEST(SsmReadDefinition, EqualsTheReadOfTheMaterialisedPrior) {
   at::manual_seed(5);
-  for (const bool causal : {true, false}) {
-    SCOPED_TRACE(causal);
+  for (const auto& [causal, delayed] : {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
+    SCOPED_TRACE(::testing::Message() << (causal ? "causal" : "encoder") << (delayed ? " delayed" : ""));
     SsmInputs in = cast(make_inputs({"", 1, 23, 2, 3, 4}), at::kDouble);
     in.options.causal = causal;
+    in.ssm.delayed = delayed;
     const auto outputs = [](const RecurrentRead& r) -> std::vector<at::Tensor> {
       return {r.mean, r.free_energy, r.log_normalizer};
     };
@@ -410,13 +415,14 @@ TEST(SsmReadDefinition, GradientsMatchFiniteDifferencesTwice) {
   for (const SsmCase& c : std::vector<SsmCase>{{"initial", 1, 3, 1, 2, 2, false, {}, true},
                                                {"masked", 2, 3, 1, 2, 1, true, {}, true},
                                                {"packed", 1, 4, 1, 1, 2, false, {0, 1, 1, 4}, true},
-                                               {"encoder", 1, 3, 1, 2, 2, false, {}, false, false, false}}) {
+                                               {"encoder", 1, 3, 1, 2, 2, false, {}, false, false, false},
+                                               {"delayed", 1, 3, 1, 2, 2, true, {}, true, false, true, false, true}}) {
     SCOPED_TRACE(c.name);
     const SsmInputs in = make_inputs(c);
     const auto function = [&](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
       SsmInputs at = in;
       at.value = x[0];
-      at.ssm = {x[1], x[2], x[3], x[4], x[5]};
+      at.ssm = {x[1], x[2], x[3], x[4], x[5], in.ssm.delayed};
       at.beta = x[6];
       if (in.options.initial) at.options.initial = x[7];
       return outputs_of(read(at));

@@ -19,6 +19,7 @@ struct SsmCase {
   bool mean_only = false;
   bool causal = true;
   bool strict = false;  // the registered operator's switch: a token does not see itself
+  bool delayed = false;
 };
 
 inline const std::vector<SsmCase>& ssm_cases() {
@@ -45,6 +46,24 @@ inline const std::vector<SsmCase>& ssm_cases() {
       {"strict", 2, 140, 2, 9, 4, false, {}, false, false, true, true},
       {"strict_masked_packed_initial", 1, 260, 1, 11, 3, true, {0, 0, 100, 101, 260}, true, false, true, true},
       {"strict_mean_only", 2, 70, 1, 5, 4, true, {}, true, true, true, true},
+      {"delayed", 2, 140, 2, 9, 4, false, {}, false, false, true, false, true},
+      {"delayed_one_token", 2, 1, 2, 3, 4, false, {}, true, false, true, false, true},
+      {"delayed_masked_initial_mean_only", 2, 131, 1, 20, 3, true, {}, true, true, true, false, true},
+      {"delayed_packed_masked_initial",
+       1,
+       260,
+       1,
+       11,
+       3,
+       true,
+       {0, 0, 100, 101, 260, 260},
+       true,
+       false,
+       true,
+       false,
+       true},
+      {"delayed_encoder_masked", 2, 140, 2, 9, 4, true, {}, false, false, false, false, true},
+      {"delayed_strict", 2, 140, 2, 9, 4, true, {}, true, false, true, true, true},
   };
   return cases;
 }
@@ -78,6 +97,7 @@ inline SsmInputs make_inputs(const SsmCase& c) {
   in.ssm.B = uniform({c.batch, c.tokens, c.rank}) + 0.01;
   in.ssm.C = uniform({c.batch, c.tokens, c.rank}) + 0.01;
   in.ssm.D = 0.1 * uniform({c.heads, c.width});
+  in.ssm.delayed = c.delayed;
   if (!c.mean_only) in.beta = uniform({c.heads, c.width}) * 3 + 0.25;
   in.options.causal = c.causal;
   in.strict = c.strict;
@@ -94,7 +114,7 @@ inline SsmInputs cast(const SsmInputs& in, at::ScalarType dtype) {
   SsmInputs out = in;
   const auto leaf = [&](const at::Tensor& x) { return x.detach().to(dtype).clone().requires_grad_(); };
   out.value = leaf(in.value);
-  out.ssm = {leaf(in.ssm.delta), leaf(in.ssm.A), leaf(in.ssm.B), leaf(in.ssm.C), leaf(in.ssm.D)};
+  out.ssm = {leaf(in.ssm.delta), leaf(in.ssm.A), leaf(in.ssm.B), leaf(in.ssm.C), leaf(in.ssm.D), in.ssm.delayed};
   if (in.beta) out.beta = leaf(*in.beta);
   if (in.options.initial) {
     const auto wide = dtype == at::kDouble ? at::kDouble : at::kFloat;

@@ -27,7 +27,7 @@ struct Scan {
 
 // u [B, T, streams, H, V] through the recurrence of one row of tokens each, from the state h.
 Scan scan(const at::Tensor& u, const at::Tensor& delta, const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
-          at::Tensor h, bool strict) {
+          at::Tensor h, bool strict, bool delayed) {
   std::vector<at::Tensor> reads;
   // [B, R] of token t beside [B, streams, H, V, R]
   const auto of_token = [](const at::Tensor& x, int64_t t) {
@@ -35,9 +35,9 @@ Scan scan(const at::Tensor& u, const at::Tensor& delta, const at::Tensor& A, con
   };
   for (int64_t t = 0; t < u.size(1); ++t) {
     const at::Tensor step = delta.select(1, t).unsqueeze(1).unsqueeze(-1);  // [B, 1, H, V, 1]
-    const at::Tensor decayed = at::exp(step * A) * h;
+    const at::Tensor before = h, decayed = at::exp(step * A) * h;
     h = decayed + step * of_token(B, t) * u.select(1, t).unsqueeze(-1);
-    reads.push_back(((strict ? decayed : h) * of_token(C, t)).sum(-1));
+    reads.push_back(((delayed ? before : strict ? decayed : h) * of_token(C, t)).sum(-1));
   }
   return {reads.empty() ? at::zeros_like(u) : at::stack(reads, 1), h};
 }
@@ -60,13 +60,13 @@ SsmReadOutputs ssm_scan_definition(const SsmInputs& in) {
     std::vector<at::Tensor> all_sums, all_states;
     for (int64_t n = 0; n < count; ++n) {
       const auto part = [&](const at::Tensor& x) { return x.slice(1, sequences[n].begin, sequences[n].end); };
-      const Scan s = scan(part(u), part(delta), A, part(B), part(C), initial.slice(0, n, n + 1), in.strict);
+      const Scan s = scan(part(u), part(delta), A, part(B), part(C), initial.slice(0, n, n + 1), in.strict, in.delayed);
       all_sums.push_back(s.sums);
       all_states.push_back(s.state);
     }
     sums = at::cat(all_sums, 1), state = at::cat(all_states, 0);
   } else {
-    const Scan s = scan(u, delta, A, B, C, initial, in.strict);
+    const Scan s = scan(u, delta, A, B, C, initial, in.strict, in.delayed);
     sums = s.sums, state = s.state;
   }
   if (!in.strict) sums = sums + wide(in.D) * u;
@@ -88,7 +88,7 @@ SsmReadGradients ssm_scan_definition_gradient(const SsmGrads& grads, const SsmIn
   const Definition definition = [&](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
     const auto [mean, free_energy, log_normalizer, state, checkpoints] =
         ssm_scan_definition({x[0], if_defined(x[1]), x[2], x[3], x[4], x[5], x[6], in.key_mask, in.cu_seqlens,
-                             if_defined(x[7]), in.strict});
+                             if_defined(x[7]), in.strict, in.delayed});
     return {mean, in.beta ? free_energy : at::Tensor(), log_normalizer, state};
   };
   std::vector<at::Tensor> d = gradient_of(
@@ -105,7 +105,7 @@ RecurrentRead ssm_read_definition(const at::Tensor& value, const OptionalTensor&
   return read_in_directions("ssm_read", value, beta, options, [&](const Direction& d) -> RecurrentRead {
     const auto [mean, free_energy, log_normalizer, state, checkpoints] =
         ssm_scan_definition({d.turn(value), beta, d.turn(ssm.delta), ssm.A, d.turn(ssm.B), d.turn(ssm.C), ssm.D,
-                             d.options.key_mask, d.options.cu_seqlens, d.options.initial, d.strict()});
+                             d.options.key_mask, d.options.cu_seqlens, d.options.initial, d.strict(), ssm.delayed});
     return {{mean, beta ? free_energy : at::Tensor()}, log_normalizer, state};
   });
 }

@@ -49,8 +49,8 @@ SsmReadOutputs contiguous(const SsmReadOutputs& out) {
 SsmReadOutputs read_on_cpu(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                            const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                            const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                           const OptionalTensor& initial, bool strict) {
-  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict};
+                           const OptionalTensor& initial, bool strict, bool delayed) {
+  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed};
   check(in);
   return value.scalar_type() == at::kDouble ? contiguous(ssm_scan_definition(in)) : ssm_read_cpu(in);
 }
@@ -58,8 +58,8 @@ SsmReadOutputs read_on_cpu(const at::Tensor& value, const OptionalTensor& beta, 
 SsmReadOutputs read_shapes(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                            const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                            const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                           const OptionalTensor& initial, bool strict) {
-  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict};
+                           const OptionalTensor& initial, bool strict, bool delayed) {
+  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed};
   check(in);
   const auto like = [&] { return at::empty_symint(value.sym_sizes(), value.options()); };
   const auto wide = value.options().dtype(state_dtype(in));
@@ -75,10 +75,10 @@ SsmReadGradients gradient_by_definition(const OptionalTensor& grad_mean, const O
                                         const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
                                         const at::Tensor& D, const OptionalTensor& key_mask,
                                         const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict,
-                                        const at::Tensor&) {
+                                        bool delayed, const at::Tensor&) {
   const SsmReadGradients d =
       ssm_scan_definition_gradient({grad_mean, grad_free_energy, grad_log_normalizer, grad_state},
-                                   {value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict});
+                                   {value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed});
   return std::apply([](const auto&... x) { return SsmReadGradients{x.contiguous()...}; }, d);
 }
 
@@ -87,19 +87,21 @@ SsmReadGradients gradient_on_cpu(const OptionalTensor& grad_mean, const Optional
                                  const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                                  const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                                  const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                 const OptionalTensor& initial, bool strict, const at::Tensor& checkpoints) {
+                                 const OptionalTensor& initial, bool strict, bool delayed,
+                                 const at::Tensor& checkpoints) {
   if (value.scalar_type() == at::kDouble)
     return gradient_by_definition(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta, delta, A,
-                                  B, C, D, key_mask, cu_seqlens, initial, strict, checkpoints);
+                                  B, C, D, key_mask, cu_seqlens, initial, strict, delayed, checkpoints);
   return ssm_read_backward_cpu({grad_mean, grad_free_energy, grad_log_normalizer, grad_state},
-                               {value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict}, checkpoints);
+                               {value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed},
+                               checkpoints);
 }
 
 SsmReadGradients gradient_shapes(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
                                  const OptionalTensor&, const at::Tensor& value, const OptionalTensor& beta,
                                  const at::Tensor& delta, const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
                                  const at::Tensor& D, const OptionalTensor&, const OptionalTensor&,
-                                 const OptionalTensor& initial, bool, const at::Tensor&) {
+                                 const OptionalTensor& initial, bool, bool, const at::Tensor&) {
   const auto like = [](const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
   const auto if_present = [&](const OptionalTensor& x) { return x ? like(*x) : at::empty({0}, value.options()); };
   return {like(value), if_present(beta), like(delta), like(A), like(B), like(C), like(D), if_present(initial)};
@@ -110,8 +112,9 @@ SsmReadGradients gradient_shapes(const OptionalTensor&, const OptionalTensor&, c
 SsmReadOutputs ssm_scan_by_definition(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                                       const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
                                       const at::Tensor& D, const OptionalTensor& key_mask,
-                                      const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
-  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict};
+                                      const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict,
+                                      bool delayed) {
+  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed};
   check(in);
   return contiguous(ssm_scan_definition(in));
 }
@@ -119,9 +122,9 @@ SsmReadOutputs ssm_scan_by_definition(const at::Tensor& value, const OptionalTen
 SsmReadOutputs call_ssm_scan(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                              const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                              const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                             const OptionalTensor& initial, bool strict) {
+                             const OptionalTensor& initial, bool strict, bool delayed) {
   static const auto op = find_operator<SsmScanOp>("fem::ssm_scan");
-  return op.call(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict);
+  return op.call(value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed);
 }
 
 SsmReadGradients call_ssm_scan_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
@@ -130,10 +133,10 @@ SsmReadGradients call_ssm_scan_backward(const OptionalTensor& grad_mean, const O
                                         const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
                                         const at::Tensor& D, const OptionalTensor& key_mask,
                                         const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict,
-                                        const at::Tensor& checkpoints) {
+                                        bool delayed, const at::Tensor& checkpoints) {
   static const auto op = find_operator<SsmScanBackwardOp>("fem::ssm_scan_backward");
   return op.call(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, value, beta, delta, A, B, C, D, key_mask,
-                 cu_seqlens, initial, strict, checkpoints);
+                 cu_seqlens, initial, strict, delayed, checkpoints);
 }
 
 RecurrentRead ssm_read(const at::Tensor& value, const OptionalTensor& beta, const Ssm& ssm,
@@ -141,7 +144,7 @@ RecurrentRead ssm_read(const at::Tensor& value, const OptionalTensor& beta, cons
   return read_in_directions(kOp, value, beta, options, [&](const Direction& d) -> RecurrentRead {
     auto [mean, free_energy, log_normalizer, state, checkpoints] =
         call_ssm_scan(d.turn(value), beta, d.turn(ssm.delta), ssm.A, d.turn(ssm.B), d.turn(ssm.C), ssm.D,
-                      d.options.key_mask, d.options.cu_seqlens, d.options.initial, d.strict());
+                      d.options.key_mask, d.options.cu_seqlens, d.options.initial, d.strict(), ssm.delayed);
     return {
         {std::move(mean), beta ? std::move(free_energy) : at::Tensor()}, std::move(log_normalizer), std::move(state)};
   });
@@ -150,21 +153,22 @@ RecurrentRead ssm_read(const at::Tensor& value, const OptionalTensor& beta, cons
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
       "ssm_read(Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, "
-      "bool causal=True, Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None) "
+      "bool causal=True, Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None, "
+      "bool delayed=False) "
       "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state)",
       [](const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta, const at::Tensor& A,
          const at::Tensor& B, const at::Tensor& C, const at::Tensor& D, bool causal, const OptionalTensor& key_mask,
-         const OptionalTensor& cu_seqlens, const OptionalTensor& initial) {
-        return tensors_of(ssm_read(value, beta, {delta, A, B, C, D}, {causal, key_mask, cu_seqlens, initial}));
+         const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool delayed) {
+        return tensors_of(ssm_read(value, beta, {delta, A, B, C, D, delayed}, {causal, key_mask, cu_seqlens, initial}));
       });
   m.def(
       "ssm_scan(Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, "
-      "Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None, bool strict=False) "
+      "Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None, bool strict=False, bool delayed=False) "
       "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state, Tensor checkpoints)");
   m.def(
       "ssm_scan_backward(Tensor? grad_mean, Tensor? grad_free_energy, Tensor? grad_log_normalizer, Tensor? grad_state, "
       "Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, Tensor? key_mask, "
-      "Tensor? cu_seqlens, Tensor? initial, bool strict, Tensor checkpoints) "
+      "Tensor? cu_seqlens, Tensor? initial, bool strict, bool delayed, Tensor checkpoints) "
       "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {

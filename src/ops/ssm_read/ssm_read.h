@@ -14,7 +14,7 @@ using SsmReadOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor
 using SsmScanOp = SsmReadOutputs(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                                  const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                                  const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                 const OptionalTensor& initial, bool strict);
+                                 const OptionalTensor& initial, bool strict, bool delayed);
 
 // Gradients of (value, beta, delta, A, B, C, D, initial); no elements where the input is absent.
 using SsmReadGradients =
@@ -25,7 +25,7 @@ using SsmScanBackwardOp = SsmReadGradients(const OptionalTensor& grad_mean, cons
                                            const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
                                            const at::Tensor& D, const OptionalTensor& key_mask,
                                            const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict,
-                                           const at::Tensor& checkpoints);
+                                           bool delayed, const at::Tensor& checkpoints);
 
 SsmScanOp call_ssm_scan;                   // through the dispatcher
 SsmScanBackwardOp call_ssm_scan_backward;  // through the dispatcher
@@ -36,7 +36,8 @@ struct SsmInputs {
   OptionalTensor beta;
   at::Tensor delta, A, B, C, D;
   OptionalTensor key_mask, cu_seqlens, initial;
-  bool strict;
+  bool strict;   // i < t instead of i <= t: no D u, and the state as it decays into the token
+  bool delayed;  // the state before the token, whatever it is: Ssm::delayed
 
   int64_t streams() const { return beta ? 3 : 2; }  // 1, v, exp(beta v)
 };

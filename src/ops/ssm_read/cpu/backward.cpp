@@ -44,7 +44,7 @@ struct Direct {
 };
 
 // States and decays of every token from the state before the chunk, and the gradients of the sums.
-template <int kStreams, bool kStrict>
+template <int kStreams, Reads kReads>
 Direct recompute(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffers& use) {
   const Floats D = load(a.D + lanes.first), beta = a.beta ? load(a.beta + lanes.first) : splat(1.0f);
   const int64_t state = kStreams * a.rank * kLanes;
@@ -55,10 +55,10 @@ Direct recompute(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffe
     const float* rows = use.rows + n * 2 * a.rank;
     float* factors = use.factors + n * a.rank * kLanes;
     float* from = use.states + n * state;
-    const Streams read = step<kStreams, kStrict>(
+    const Streams read = step<kStreams, kReads>(
         x, a.rank, use.rates, rows, rows + a.rank, factors, from, from + state,
         [](int64_t, int, const Decay& decay, Floats h, Floats gained) { return decay(h) + gained; });
-    const Sums sums = sums_of<kStreams, kStrict>(read, x, D);
+    const Sums sums = sums_of<kStreams>(read, x, D);
     const Floats dfree = load_gradient(a.grad_free_energy, chunk.batch, t, lanes);
     const Sums d = gradient_of_sums(sums, beta, load_gradient(a.grad_mean, chunk.batch, t, lanes), dfree,
                                     load_gradient(a.grad_log_normalizer, chunk.batch, t, lanes));
@@ -66,14 +66,14 @@ Direct recompute(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffe
     dsums[0] = d.one;
     dsums[1] = d.value;
     dsums[2] = d.energy;
-    for (int s = 0; s < kStreams; ++s) direct.D += kStrict ? Floats{} : dsums[s] * x.input[s];
+    for (int s = 0; s < kStreams; ++s) direct.D += dsums[s] * x.input[s];
     if (kStreams == 3) direct.beta -= dfree * free_energy_of(sums, beta) / beta;
   }
   return direct;
 }
 
 // The adjoint through one chunk. kWhole: with all gradients; else it only moves on.
-template <int kStreams, bool kStrict, bool kWhole>
+template <int kStreams, Reads kReads, bool kWhole>
 void adjoint_chunk(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffers& use, Direct& direct) {
   const Floats D = load(a.D + lanes.first), beta = a.beta ? load(a.beta + lanes.first) : Floats{};
   const int64_t state = kStreams * a.rank * kLanes, rank = a.rank;
@@ -101,15 +101,18 @@ void adjoint_chunk(const Backward& a, const Chunk& chunk, Lanes lanes, const Buf
         const int64_t at = (r * kStreams + s) * kLanes;
         const Floats h = load(before + at);
         Floats dh = load(adjoint + at);
-        if (!kStrict) dh += dsums[s] * C[r];
+        const Floats read = dsums[s] * C[r];
+        if (kReads == Reads::kAfter) dh += read;
         if (kWhole) {
           into[s] += dh * B[r];
           dB += dh * gained[s];
-          dC += dsums[s] * (kStrict ? decay(h) : load(before + state + at));
+          dC += dsums[s] * (kReads == Reads::kAfter     ? load(before + state + at)
+                            : kReads == Reads::kDecayed ? decay(h)
+                                                        : h);
         }
-        if (kStrict) dh += dsums[s] * C[r];
+        if (kReads == Reads::kDecayed) dh += read;
         if (kWhole) product += dh * h;
-        store(adjoint + at, decay(dh));
+        store(adjoint + at, kReads == Reads::kBefore ? decay(dh) + read : decay(dh));
       }
       if (!kWhole) continue;
       const auto add = [&](float* to, Floats y) { store(to + r * kLanes, load(to + r * kLanes) + y); };
@@ -128,7 +131,7 @@ void adjoint_chunk(const Backward& a, const Chunk& chunk, Lanes lanes, const Buf
     Floats ddelta = through_decay, dinput[3] = {};
     for (int s = 0; s < kStreams; ++s) {
       ddelta += into[s] * x.input[s];
-      dinput[s] = into[s] * x.delta + (kStrict ? Floats{} : D * dsums[s]);
+      dinput[s] = into[s] * x.delta + D * dsums[s];
     }
     const Floats dexponent = dinput[2] * x.input[2];
     direct.beta += dexponent * x.input[1];
@@ -143,9 +146,9 @@ Direct chunk_backward(const Backward& a, int64_t c, Lanes lanes, const Buffers& 
   Direct direct{};
   load_rates(a, lanes, use.rates);
   load_state(a, a.checkpoints + c * state_size(a), lanes, use.states);
-  specialised(a, [&](auto streams, auto strict) {
-    direct = recompute<streams.value, strict.value>(a, a.chunks[c], lanes, use);
-    adjoint_chunk<streams.value, strict.value, kWhole>(a, a.chunks[c], lanes, use, direct);
+  specialised(a, [&](auto streams, auto reads) {
+    direct = recompute<streams.value, reads.value>(a, a.chunks[c], lanes, use);
+    adjoint_chunk<streams.value, reads.value, kWhole>(a, a.chunks[c], lanes, use, direct);
   });
   return direct;
 }

@@ -127,10 +127,10 @@ struct Streams {
   Floats of[3];
 };
 
-// h <- exp(delta A) h + delta B u; returns C.h (strict: C.(exp(delta A) h)) of every stream. The new h is what
+// h <- exp(delta A) h + delta B u; returns C.h of every stream, h as kReads says. The new h is what
 // next(r, s, decay, h, delta B u) makes of it. The decays' factors go ahead, into memory: the processor can overlap
 // these exponentials, but not each with the long chain of its own update.
-template <int kStreams, bool kStrict, typename Next>
+template <int kStreams, Reads kReads, typename Next>
 inline Streams step(const Token x, int64_t rank, const float* rates, const float* B, const float* C, float* factors,
                     const float* from, float* to, Next next) {
   for (int64_t r = 0; r < rank; ++r) store(factors + r * kLanes, decay_of(x.delta * load(rates + r * kLanes)).factor);
@@ -143,7 +143,7 @@ inline Streams step(const Token x, int64_t rank, const float* rates, const float
     for (int s = 0; s < kStreams; ++s) {
       const int64_t at = (r * kStreams + s) * kLanes;
       const Floats h = load(from + at), moved = next(r, s, decay, h, gain * x.input[s]);
-      read[s] += weight * (kStrict ? decay(h) : moved);
+      read[s] += weight * (kReads == Reads::kAfter ? moved : kReads == Reads::kDecayed ? decay(h) : h);
       store(to + at, moved);
     }
   }
@@ -151,24 +151,29 @@ inline Streams step(const Token x, int64_t rank, const float* rates, const float
 }
 
 // The sums S u of a token. What is fainter than float32 can divide by counts as nothing (README.md, "Range").
-template <int kStreams, bool kStrict>
+template <int kStreams>
 inline Sums sums_of(const Streams& read, const Token& x, Floats D) {
-  const auto sum = [&](int s) { return kStrict ? read.of[s] : D * x.input[s] + read.of[s]; };
+  const auto sum = [&](int s) { return D * x.input[s] + read.of[s]; };
   const Floats one = sum(0), energy = kStreams == 3 ? sum(2) : Floats{};
   return {select(one < 1e-30f, Floats{}, one), sum(1), select(energy < 1e-33f, splat(1e-33f), energy)};
 }
 
-// Calls body with the number of streams and strictness as constants.
-template <int kValue>
+// Calls body with the number of streams and what is read as constants.
+template <auto kValue>
 struct Constant {
-  static constexpr int value = kValue;
+  static constexpr auto value = kValue;
 };
 template <typename Body>
 inline void specialised(const Arguments& a, Body&& body) {
-  if (a.beta)
-    a.strict ? body(Constant<3>{}, Constant<1>{}) : body(Constant<3>{}, Constant<0>{});
-  else
-    a.strict ? body(Constant<2>{}, Constant<1>{}) : body(Constant<2>{}, Constant<0>{});
+  const auto with_streams = [&](auto reads) { a.beta ? body(Constant<3>{}, reads) : body(Constant<2>{}, reads); };
+  switch (a.reads) {
+    case Reads::kAfter:
+      return with_streams(Constant<Reads::kAfter>{});
+    case Reads::kDecayed:
+      return with_streams(Constant<Reads::kDecayed>{});
+    case Reads::kBefore:
+      return with_streams(Constant<Reads::kBefore>{});
+  }
 }
 
 // Hands out parts of a scratch memory; with no memory it only counts.

@@ -25,21 +25,21 @@ struct Buffers {
 
 // One token on. What a long memory gains and loses in a token is small beside it: the rest that rounding takes off is
 // kept and added next time, or equal steps would go wrong the same way every time, 1e-3 over a hundred thousand tokens.
-template <int kStreams, bool kStrict>
+template <int kStreams, Reads kReads>
 Streams advance(const Arguments& a, const Token& x, const float* rows, const Buffers& use) {
-  return step<kStreams, kStrict>(x, a.rank, use.rates, rows, rows + a.rank, use.factors, use.state, use.state,
-                                 [rests = use.rests](int64_t r, int s, const Decay& decay, Floats h, Floats gained) {
-                                   float* rest = rests + (r * kStreams + s) * kLanes;
-                                   const Floats kept = where(decay.near, h);
-                                   const Floats change = decay.factor * h + (gained + load(rest));
-                                   const Floats next = kept + change;
-                                   store(rest, change - (next - kept));
-                                   return next;
-                                 });
+  return step<kStreams, kReads>(x, a.rank, use.rates, rows, rows + a.rank, use.factors, use.state, use.state,
+                                [rests = use.rests](int64_t r, int s, const Decay& decay, Floats h, Floats gained) {
+                                  float* rest = rests + (r * kStreams + s) * kLanes;
+                                  const Floats kept = where(decay.near, h);
+                                  const Floats change = decay.factor * h + (gained + load(rest));
+                                  const Floats next = kept + change;
+                                  store(rest, change - (next - kept));
+                                  return next;
+                                });
 }
 
 // Reads and writes the tokens of a chunk; the state moves on. Returns the largest |beta v|.
-template <int kStreams, bool kStrict>
+template <int kStreams, Reads kReads>
 Floats read_chunk(const Forward& a, const Chunk& chunk, Lanes lanes, const Buffers& use) {
   const Floats D = load(a.D + lanes.first), beta = a.beta ? load(a.beta + lanes.first) : splat(1.0f);
   Floats largest{};
@@ -47,8 +47,8 @@ Floats read_chunk(const Forward& a, const Chunk& chunk, Lanes lanes, const Buffe
   for (int64_t t = chunk.begin; t < chunk.end; ++t, rows += 2 * a.rank) {
     const Token x = load_token(a, chunk.batch, t, lanes);
     largest = max(abs(x.exponent), largest);  // passes over NaN
-    const Streams read = advance<kStreams, kStrict>(a, x, rows, use);
-    const Sums sums = sums_of<kStreams, kStrict>(read, x, D);
+    const Streams read = advance<kStreams, kReads>(a, x, rows, use);
+    const Sums sums = sums_of<kStreams>(read, x, D);
     store_row(a, a.mean, chunk.batch, t, lanes, mean_of(sums));
     if (kStreams == 3) store_row(a, a.free_energy, chunk.batch, t, lanes, free_energy_of(sums, beta));
     store_lanes(a.log_normalizer + (chunk.batch * a.tokens + t) * a.channels, log_normalizer_of(sums), lanes);
@@ -74,8 +74,8 @@ float forward(const Forward& a, Range channels, Range chunks, float* scratch) {
       std::memset(use.rests, 0, streams_of(a) * a.rank * kLanes * sizeof(float));
       load_state(a, chunk.first ? of_sequence(a, a.initial, chunk.sequence) : before, lanes, use.state);
       if (chunk.first) store_state(a, use.state, lanes, before);
-      specialised(a, [&](auto streams, auto strict) {
-        largest = max(read_chunk<streams.value, strict.value>(a, chunk, lanes, use), largest);
+      specialised(a, [&](auto streams, auto reads) {
+        largest = max(read_chunk<streams.value, reads.value>(a, chunk, lanes, use), largest);
       });
       if (chunk.last)
         store_state(a, use.state, lanes, a.state + chunk.sequence * state_size(a));
@@ -101,7 +101,7 @@ void forward_ahead(const Arguments& a, Range channels, Range chunks, float* stat
       specialised(a, [&](auto streams, auto) {
         for (int64_t t = chunk.begin; t < chunk.end; ++t, rows += 2 * a.rank) {
           const Token x = load_token(a, chunk.batch, t, lanes);
-          advance<streams.value, false>(a, x, rows, use);
+          advance<streams.value, Reads::kAfter>(a, x, rows, use);
           time += x.delta;
         }
       });

@@ -24,16 +24,19 @@ struct Chunk {
   bool first, last;  // of its sequence
 };
 
+// What of the state a token reads: with its own input, decayed but without it, or as the tokens before left it.
+enum class Reads { kAfter, kDecayed, kBefore };
+
 struct Range {
   int64_t begin, end;
 };
 
 struct Arguments {
   bool bfloat16;  // the dtype of what is written in the shape of value; else float32
-  bool strict;
+  Reads reads;
   int64_t tokens, channels, line, rank;
   Rows value, delta, B, C;
-  const float *A, *D;    // [R, line], [line]; 0 beyond the channels
+  const float *A, *D;    // [R, line], [line]; 0 beyond the channels, D 0 where a token does not count itself
   const float* beta;     // [line], 1 beyond the channels; null: mean only
   const bool* key_mask;  // [B, T] of real tokens, or null
   const Chunk* chunks;

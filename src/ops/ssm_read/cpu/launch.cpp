@@ -73,7 +73,7 @@ struct Inputs {
         line((heads * width + kChannels - 1) / kChannels * kChannels),
         rank(in.A.size(2)) {
     A = to_lines(in.A, line);
-    D = to_lines(in.D, line);
+    D = to_lines(in.strict ? at::zeros_like(in.D) : in.D, line);
     if (in.beta) beta = to_lines(*in.beta, line, 1);
     if (in.initial) initial = to_lines(*in.initial, line);
   }
@@ -85,9 +85,9 @@ struct Inputs {
     return at::empty(shape, A.options());
   }
 
-  void fill(Arguments& a, bool strict, const at::Tensor& checkpoints) const {
+  void fill(Arguments& a, const SsmInputs& from, const at::Tensor& checkpoints) const {
     a.bfloat16 = value.scalar_type() == at::kBFloat16;
-    a.strict = strict;
+    a.reads = from.delayed ? Reads::kBefore : from.strict ? Reads::kDecayed : Reads::kAfter;
     a.tokens = value.size(1);
     a.channels = heads * width;
     a.line = line;
@@ -204,7 +204,7 @@ SsmReadOutputs ssm_read_cpu(const SsmInputs& inputs) {
 
   if (!in.empty()) {
     Forward a{};
-    in.fill(a, inputs.strict, checkpoints);
+    in.fill(a, inputs, checkpoints);
     a.mean = mean.data_ptr();
     a.free_energy = free_energy.data_ptr();
     a.log_normalizer = data_of(log_normalizer);
@@ -248,7 +248,7 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
 
   if (!in.empty()) {
     Backward a{};
-    in.fill(a, inputs.strict, checkpoints);
+    in.fill(a, inputs, checkpoints);
     a.grad_mean = rows_of(grad_mean);
     a.grad_free_energy = rows_of(grad_free_energy);
     a.grad_log_normalizer = rows_of(grad_log_normalizer);
@@ -279,7 +279,7 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
           like(of_channels.narrow(0, 0, in.rank).t().reshape({in.heads, in.width, in.rank})),
           like(of_rows.select(2, 0)),
           like(of_rows.select(2, 1)),
-          channel_row(in.rank),
+          inputs.strict ? at::zeros_like(inputs.D) : channel_row(in.rank),
           inputs.initial ? from_lines(grad_initial, in.heads, in.width) : none()};
 }
 
