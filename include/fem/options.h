@@ -40,7 +40,8 @@ struct Spelling<SoftmaxBackend> {
 template <>
 struct Spelling<Dialect> {
   static constexpr std::array values{std::pair{std::string_view("corrected"), Dialect::kCorrected},
-                                     std::pair{std::string_view("reference"), Dialect::kReference}};
+                                     std::pair{std::string_view("reference"), Dialect::kReference},
+                                     std::pair{std::string_view("paper"), Dialect::kPaper}};
 };
 
 template <typename Enum>
@@ -69,20 +70,27 @@ struct MixerOptions {
   bool use_temperature = true;
   bool use_lse = true;
   bool use_outer_gate = true;
-  bool use_rope = true;
+  std::optional<bool> use_rope;
   double rope_theta = 10000.0;
   bool use_conv = true;
-  int64_t conv_hidden = 64;
+  std::optional<int64_t> conv_hidden;
   bool conv_norm_first = true;
   bool conv_bidirectional = false;
   int64_t ssm_rank = 16;
   bool mamba_normalize = true;
   Dialect dialect = Dialect::kCorrected;
+  bool use_inner_gate = true;
   std::optional<int64_t> window;
   bool mamba_interact = false;
 
-  // Is there a free-energy branch (and with it the inner gate)?
+  // Is there a free-energy branch?
   bool has_free_energy() const { return use_lse || use_temperature; }
+  // Does a gate choose between mean and free energy? Without one the free energy is what is read, if there is any.
+  bool has_inner_gate() const { return has_free_energy() && use_inner_gate; }
+  // Are queries and keys rotated? Unset, the logits of rnn_softmax are not, but in the authors' code.
+  bool rotates() const {
+    return use_rope.value_or(prior_type != PriorType::kRnnSoftmax || dialect == Dialect::kReference);
+  }
 };
 
 // Calls visit(name, field, help) for every field: the one list behind JSON, the command line and Python.
@@ -103,28 +111,32 @@ void visit_mixer_options(Options& o, Visitor&& visit) {
   visit("beta_max_init", o.beta_max_init, "initial _beta_param; beta = softplus(_beta_param) + eps");
   visit("value_logexp_cap", o.value_logexp_cap, "values are clipped to |beta v| <= cap, in (0, 40]");
   visit("eps", o.eps, "floor of beta and of the outer gate");
-  visit("use_temperature", o.use_temperature, "T: learned beta; off: beta = 1");
-  visit("use_lse", o.use_lse, "L: free-energy branch even when use_temperature is off");
+  visit("use_temperature", o.use_temperature, "learned beta; off: beta = 1");
+  visit("use_lse", o.use_lse, "free-energy branch even when use_temperature is off");
   visit("use_outer_gate", o.use_outer_gate, "G: outer gate");
-  visit("use_rope", o.use_rope, "rotary positions on queries and keys");
+  visit("use_rope", o.use_rope,
+        "rotary positions on queries and keys; unset: yes, but for rnn_softmax only in dialect reference");
   visit("rope_theta", o.rope_theta, "base of the rotary frequencies");
   visit("use_conv", o.use_conv, "C: time-decay conditioner");
-  visit("conv_hidden", o.conv_hidden, "conditioner width");
+  visit("conv_hidden", o.conv_hidden, "conditioner width; unset: 64, in dialect paper a sixteenth of the value width");
   visit("conv_norm_first", o.conv_norm_first, "LayerNorm before the conditioner");
   visit("conv_bidirectional", o.conv_bidirectional, "conditioner scans both ways (encoder only)");
   visit("ssm_rank", o.ssm_rank, "state size of the mamba prior");
   visit("mamba_normalize", o.mamba_normalize, "mamba prior: normalise its weights");
-  visit("dialect", o.dialect, "corrected, or reference: what the authors' code computes");
+  visit("dialect", o.dialect,
+        "corrected, reference: what the authors' code computes, or paper: its equations as printed");
+  visit("use_inner_gate", o.use_inner_gate, "gate between mean and free energy; off: the free energy is read");
   visit("window", o.window, "softmax prior: sees only this many tokens back, itself included");
   visit("mamba_interact", o.mamba_interact, "mamba prior: chooses among the channels of its head as well");
 }
 
 // Widths that follow from the options.
 struct MixerSizes {
-  int64_t value = 0;       // E, all heads
-  int64_t head_value = 0;  // V = E / H
-  int64_t key = 0;         // H K, all heads
-  int64_t head_key = 0;    // K
+  int64_t value = 0;        // E, all heads
+  int64_t head_value = 0;   // V = E / H
+  int64_t key = 0;          // H K, all heads
+  int64_t head_key = 0;     // K
+  int64_t conditioner = 0;  // H_c, both directions
 };
 
 // Checks every field and returns the widths; throws one clear sentence otherwise.

@@ -18,10 +18,10 @@ std::vector<int64_t> output_widths(const MixerOptions& options, const MixerSizes
   const Prior& prior = prior_of(options.prior_type);
   std::vector<int64_t> widths{sizes.value};
   const auto append = [&](const std::vector<int64_t>& more) { widths.insert(widths.end(), more.begin(), more.end()); };
-  append(prior.leading_widths(sizes));
-  if (options.has_free_energy()) append({sizes.value});
+  append(prior.leading_widths(options, sizes));
+  if (options.has_inner_gate()) append({sizes.value});
   if (options.use_outer_gate) append({sizes.value});
-  append(prior.trailing_widths(sizes));
+  append(prior.trailing_widths(options, sizes));
   return widths;
 }
 
@@ -35,8 +35,8 @@ GatedScan hidden(const at::Tensor& x, const ConditionerWeights& w, const GatedSc
 
 }  // namespace
 
-int64_t conditioner_width(const MixerOptions& options) {
-  return options.conv_bidirectional ? options.conv_hidden / 2 : options.conv_hidden;
+int64_t conditioner_width(const MixerOptions& options, const MixerSizes& sizes) {
+  return options.conv_bidirectional ? sizes.conditioner / 2 : sizes.conditioner;
 }
 
 int64_t conditioner_outputs(const MixerOptions& options, const MixerSizes& sizes) {
@@ -50,6 +50,7 @@ Conditioning condition(const at::Tensor& x, const MixerWeights& weights, const M
   std::vector<Modulation> modulations(widths.size());
   if (options.use_conv) {
     GatedScanOptions scan;
+    scan.silu = rules_of(options.dialect).silu_units;
     if (batch.mask) scan.absent = batch.mask->logical_not();
     if (positions.first.defined()) scan.restart = positions.first.unsqueeze(0);
     if (state && state->conditioner.defined()) scan.initial = state->conditioner;
@@ -69,13 +70,14 @@ Conditioning condition(const at::Tensor& x, const MixerWeights& weights, const M
 
   Conditioning c;
   auto next = modulations.begin();
-  const size_t leading = prior_of(options.prior_type).leading_widths(sizes).size();
+  const size_t leading = prior_of(options.prior_type).leading_widths(options, sizes).size();
   c.value = *next++;
   c.prior.assign(next, next + leading);
   next += leading;
-  if (options.has_free_energy()) c.temperature_gate = *next++;
+  if (options.has_inner_gate()) c.temperature_gate = *next++;
   if (options.use_outer_gate) c.outer_gate = *next++;
   c.prior.insert(c.prior.end(), next, modulations.end());
+  for (Modulation& modulation : c.prior) modulation.added = rules_of(options.dialect).adds_to_prior;
   return c;
 }
 

@@ -8,7 +8,7 @@
 
 namespace fem {
 
-// 1 + c: what the modulated quantities are multiplied by. Undefined without conditioner, or without that gate.
+// c, sliced by what it modulates. Undefined without conditioner, or without that gate.
 struct Conditioning {
   Modulation value, temperature_gate, outer_gate;
   std::vector<Modulation> prior;  // what the prior declares: leading, then trailing
@@ -18,7 +18,7 @@ struct Conditioning {
 Conditioning condition(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options,
                        const MixerSizes& sizes, const Positions& positions, const Batch& batch, MixerState* state);
 
-int64_t conditioner_width(const MixerOptions& options);                             // H_c of one direction
+int64_t conditioner_width(const MixerOptions& options, const MixerSizes& sizes);    // H_c of one direction
 int64_t conditioner_outputs(const MixerOptions& options, const MixerSizes& sizes);  // columns of out_proj
 
 }  // namespace fem

@@ -34,7 +34,7 @@ Projections project_tokens(const at::Tensor& x, const MixerWeights& w, const Mix
   std::vector<LinearWeights> layers{w.value};
   for (size_t i = 0; i < of_prior; ++i)
     layers.push_back(options.bias ? LinearWeights{w.prior[2 * i], w.prior[2 * i + 1]} : LinearWeights{w.prior[i], {}});
-  if (options.has_free_energy()) layers.push_back(w.temperature_gate);
+  if (options.has_inner_gate()) layers.push_back(w.temperature_gate);
   if (options.use_outer_gate) layers.push_back(w.outer_gate);
 
   const std::vector<at::Tensor> all = project(x, layers);
@@ -43,9 +43,29 @@ Projections project_tokens(const at::Tensor& x, const MixerWeights& w, const Mix
   p.value = *next++;
   p.prior.assign(next, next + of_prior);
   next += of_prior;
-  if (options.has_free_energy()) p.temperature_gate = *next++;
+  if (options.has_inner_gate()) p.temperature_gate = *next++;
   if (options.use_outer_gate) p.outer_gate = *next++;
   return p;
+}
+
+// Both gates on what was read, [B, T, H, V].
+at::Tensor gate(Read read, const Projections& p, const Conditioning& c, const MixerOptions& options) {
+  const bool first = rules_of(options.dialect).gates_then_change;  // the conditioner changes them afterwards
+  const auto logit = [&](const at::Tensor& projected, const Modulation& modulation) {
+    return by_head(projected, options.n_head, first ? Modulation() : modulation);
+  };
+  std::optional<at::Tensor> temperature_logit, gate_logit;
+  if (options.has_inner_gate()) {
+    temperature_logit = logit(p.temperature_gate, c.temperature_gate);
+    // lambda (1 + c) (F - mean): the gap takes the change that lambda would.
+    if (first && c.temperature_gate.defined())
+      read.free_energy = read.mean + modulate(read.free_energy - read.mean, c.temperature_gate);
+  } else if (options.has_free_energy()) {
+    read = {read.free_energy, {}};
+  }
+  if (options.use_outer_gate) gate_logit = logit(p.outer_gate, c.outer_gate);
+  const at::Tensor gated = gated_read(read, temperature_logit, gate_logit, options.eps);
+  return first && c.outer_gate.defined() ? modulate(gated, c.outer_gate) : gated;
 }
 
 at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes,
@@ -57,8 +77,8 @@ at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOpt
   const std::optional<at::Tensor> beta = beta_of(w, options);
 
   const Conditioning c = condition(x, w, options, sizes, positions, batch, state);
-  const Projections p = project_tokens(x, w, options, prior.linear_layers());
-  const auto own = w.prior.begin() + prior.linear_layers() * (options.bias ? 2 : 1);
+  const Projections p = project_tokens(x, w, options, prior.linear_layers(options));
+  const auto own = w.prior.begin() + prior.linear_layers(options) * (options.bias ? 2 : 1);
 
   at::Tensor value;
   if (prior.squashes_value(options)) {
@@ -82,11 +102,7 @@ at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOpt
                                 batch,
                                 state});
 
-  std::optional<at::Tensor> temperature_logit, gate_logit;
-  if (beta) temperature_logit = by_head(p.temperature_gate, heads, c.temperature_gate);
-  if (options.use_outer_gate) gate_logit = by_head(p.outer_gate, heads, c.outer_gate);
-  const at::Tensor gated = gated_read(read, temperature_logit, gate_logit, options.eps).flatten(2);
-
+  const at::Tensor gated = gate(read, p, c, options).flatten(2);
   return project(at::dropout(gated, options.dropout, training), {w.output})[0];
 }
 

@@ -23,7 +23,7 @@ class Visitor {
     const auto specs = prior_of(options_.prior_type).parameters(options_, sizes_);
     w.prior.resize(specs.size());
     for (size_t i = 0; i < specs.size(); ++i) visit_(specs[i], w.prior[i]);
-    if (options_.has_free_energy()) linear("W_lambda", width, sizes_.value, w.temperature_gate);
+    if (options_.has_inner_gate()) linear("W_lambda", width, sizes_.value, w.temperature_gate);
     if (options_.use_outer_gate) linear("W_gate", width, sizes_.value, w.outer_gate);
     visit_({"_beta_param", {sizes_.value}, Init::kConstant, options_.beta_max_init}, w.beta_param);
     if (options_.use_conv) conditioner("tdc.fwd.", w.forward);
@@ -44,14 +44,16 @@ class Visitor {
   }
 
   void conditioner(const std::string& prefix, ConditionerWeights& w) const {
-    const int64_t width = options_.n_embd, hidden = conditioner_width(options_);
+    const int64_t width = options_.n_embd, hidden = conditioner_width(options_, sizes_);
     if (options_.conv_norm_first) norm(prefix + "norm", width, w.norm);
     linear(prefix + "in_f", width, hidden, w.in_f);
     linear(prefix + "x_f", width, hidden, w.x_f);
     linear(prefix + "shortcut", width, hidden, w.shortcut);
     norm(prefix + "ln", hidden, w.ln);
-    // Zero: the layer starts unconditioned.
-    visit_({prefix + "out_proj", {hidden, conditioner_outputs(options_, sizes_)}, Init::kConstant, 0.0}, w.out_proj);
+    const std::vector<int64_t> shape{hidden, conditioner_outputs(options_, sizes_)};
+    const bool silent = rules_of(options_.dialect).starts_silent;  // then the layer starts unconditioned
+    visit_({prefix + "out_proj", shape, silent ? Init::kConstant : Init::kNormal, silent ? 0.0 : kLinearDeviation},
+           w.out_proj);
   }
 
   const MixerOptions& options_;

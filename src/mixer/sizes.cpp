@@ -29,15 +29,19 @@ void check(const MixerOptions& o) {
             "; beyond 40 exp(beta v) and its gradient leave float32's range");
   FEM_CHECK(is_positive(o.eps), "mixer options: expected eps > 0, got ", o.eps);
   FEM_CHECK(is_positive(o.rope_theta), "mixer options: expected rope_theta > 0, got ", o.rope_theta);
-  FEM_CHECK(o.conv_hidden >= 1, "mixer options: expected conv_hidden of at least 1, got ", o.conv_hidden,
-            "; set use_conv to false for no conditioner");
+  FEM_CHECK(!o.conv_hidden || *o.conv_hidden >= 1, "mixer options: expected conv_hidden of at least 1, got ",
+            *o.conv_hidden, "; set use_conv to false for no conditioner");
   FEM_CHECK(!o.conv_bidirectional || !o.causal,
             "mixer options: conv_bidirectional lets tokens see later ones: expected "
             "causal to be false with it, got true");
-  FEM_CHECK(!o.conv_bidirectional || o.conv_hidden % 2 == 0,
+  FEM_CHECK(!o.conv_bidirectional || !o.conv_hidden || *o.conv_hidden % 2 == 0,
             "mixer options: expected an even conv_hidden with "
             "conv_bidirectional, one half for each direction, got ",
-            o.conv_hidden);
+            *o.conv_hidden);
+  FEM_CHECK(
+      o.use_inner_gate || o.has_free_energy(),
+      "mixer options: without use_inner_gate the free energy is read, but use_lse and use_temperature are off and "
+      "there is none; set one of the three to true");
   FEM_CHECK(o.ssm_rank >= 1, "mixer options: expected ssm_rank of at least 1, got ", o.ssm_rank);
   FEM_CHECK(!o.window || *o.window >= 1, "mixer options: expected a window of at least 1 token, got ", *o.window,
             "; leave it unset for no window");
@@ -69,8 +73,10 @@ MixerSizes sizes_of(const MixerOptions& options) {
   sizes.head_value = sizes.value / heads;
   const int64_t key_budget =
       nearest_multiple(options.qk_dim.value_or(share(options.p_t_to_fem_ratio / 2, sizes.value)), 2 * heads);
-  sizes.head_key = prior_of(options.prior_type).head_key(key_budget / heads, sizes.head_value);
+  sizes.head_key = prior_of(options.prior_type).head_key(options, key_budget / heads, sizes.head_value);
   sizes.key = heads * sizes.head_key;
+  const int64_t unset = rules_of(options.dialect).narrow ? nearest_multiple(share(1.0 / 16, sizes.value), 4) : 64;
+  sizes.conditioner = options.conv_hidden.value_or(unset);
   return sizes;
 }
 

@@ -68,7 +68,7 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x, const Batch& batch, Mixer
 }
 
 at::Tensor AttentionImpl::rotated(const at::Tensor& x, const RotaryTable& table) const {
-  return options_.use_rope ? modulate(x, {}, {table, {}, {}}) : x;
+  return options_.rotates() ? modulate(x, {}, {table, {}, {}}) : x;
 }
 
 // Neighbouring sequences of one length are a batch: torch's attention knows no borders.

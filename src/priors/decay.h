@@ -17,8 +17,10 @@ inline std::vector<double> geometric(double first, double last, int64_t count) {
 // x with softplus(x) = y > 0
 inline double inverse_softplus(double y) { return y + std::log(-std::expm1(-y)); }
 
-// Biases with which exp(-softplus(bias)) halves in 8 ... 1024 tokens: from syllables to paragraphs at the start.
-inline std::vector<double> half_life_biases(int64_t count) {
+// Biases with which exp(-softplus(bias)) halves in 8 ... 1024 tokens, from syllables to paragraphs at the start; zeros
+// unless spread.
+inline std::vector<double> decay_biases(int64_t count, bool spread) {
+  if (!spread) return std::vector<double>(count, 0.0);
   std::vector<double> biases;
   for (const double tokens : geometric(8, 1024, count)) biases.push_back(inverse_softplus(std::log(2.0) / tokens));
   return biases;

@@ -10,18 +10,19 @@ namespace {
 
 class GlaPrior final : public Prior {
  public:
-  size_t linear_layers() const override { return 3; }
+  size_t linear_layers(const MixerOptions&) const override { return 3; }
 
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     std::vector<ParameterSpec> specs = declare_query_and_key(options, sizes);
-    const std::vector<double> start = options.dialect == Dialect::kCorrected ? half_life_biases(options.n_head)
-                                                                         : std::vector<double>(options.n_head, 0.0);
+    const std::vector<double> start = decay_biases(options.n_head, rules_of(options.dialect).spread_starts);
     declare_linear(specs, "W_decay", options.n_embd, start, options.bias);
     return specs;
   }
 
-  std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
-  std::vector<int64_t> trailing_widths(const MixerSizes& sizes) const override {
+  std::vector<int64_t> leading_widths(const MixerOptions&, const MixerSizes& sizes) const override {
+    return {sizes.key, sizes.key};
+  }
+  std::vector<int64_t> trailing_widths(const MixerOptions&, const MixerSizes& sizes) const override {
     return {sizes.value / sizes.head_value};
   }
 
@@ -33,10 +34,10 @@ class GlaPrior final : public Prior {
  private:
   // The authors' code declares the conditioner's slice but does not use it.
   static at::Tensor log_decay(const PriorCall& call) {
-    const bool corrected = call.options.dialect == Dialect::kCorrected;
-    const Modulation modulation = corrected ? call.modulations[2] : Modulation();
+    const bool relu = call.rules().relu_decay;
+    const Modulation modulation = relu ? Modulation() : call.modulations[2];
     const at::Tensor decay = by_head(call.projected[2], call.options.n_head, modulation).squeeze(-1);
-    return corrected ? -at::softplus(decay) : -(at::relu(decay) + call.options.eps);
+    return relu ? -(at::relu(decay) + call.options.eps) : -at::softplus(decay);
   }
 };
 

@@ -32,15 +32,15 @@ Read choose_among_channels(const Read& read, const std::optional<at::Tensor>& be
 
 class MambaPrior final : public Prior {
  public:
-  int64_t head_key(int64_t, int64_t) const override { return 0; }
+  int64_t head_key(const MixerOptions&, int64_t, int64_t) const override { return 0; }
 
-  size_t linear_layers() const override { return 1; }
+  size_t linear_layers(const MixerOptions&) const override { return 1; }
 
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     using Init = ParameterSpec::Init;
     const int64_t rank = options.ssm_rank, heads = options.n_head, width = sizes.head_value;
     std::vector<double> start(sizes.value + 2 * rank, 0.0);
-    if (options.dialect == Dialect::kCorrected) {
+    if (rules_of(options.dialect).spread_starts) {
       const std::vector<double> steps = geometric(0.001, 0.1, sizes.value);
       std::transform(steps.begin(), steps.end(), start.begin(), inverse_softplus);
     }
@@ -57,18 +57,26 @@ class MambaPrior final : public Prior {
     return specs;
   }
 
-  bool squashes_value(const MixerOptions& options) const override { return options.dialect == Dialect::kReference; }
+  // The whole projection: Delta, B and C.
+  std::vector<int64_t> leading_widths(const MixerOptions& options, const MixerSizes& sizes) const override {
+    if (!rules_of(options.dialect).mamba_conditioned) return {};
+    return {sizes.value + 2 * options.ssm_rank};
+  }
+
+  bool squashes_value(const MixerOptions& options) const override { return rules_of(options.dialect).squashed_values; }
 
   Read read(const PriorCall& call) const override {
     const MixerOptions& options = call.options;
     const int64_t rank = options.ssm_rank, value = call.sizes.value, heads = options.n_head;
     const at::Tensor* own = call.weights.data();  // A_log, D_diag, W_interact
-    const auto parts = call.projected[0].split_with_sizes({value, rank, rank}, -1);
+    const Modulation modulation = call.rules().mamba_conditioned ? call.modulations[0] : Modulation();
+    const auto parts = by_head(call.projected[0], 1, modulation).squeeze(2).split_with_sizes({value, rank, rank}, -1);
     const auto positive = [&](const at::Tensor& x) { return at::softplus(x) + options.eps; };
     const at::Tensor step = at::softplus(parts[0]);
 
     Ssm ssm;
-    ssm.delta = (options.dialect == Dialect::kCorrected ? step : at::exp(-step)).unflatten(-1, {heads, -1});
+    ssm.delayed = call.rules().mamba_delayed;
+    ssm.delta = (call.rules().falling_step ? at::exp(-step) : step).unflatten(-1, {heads, -1});
     ssm.A = -at::softplus(own[0]).unflatten(0, {heads, -1});
     ssm.B = positive(parts[1]);
     ssm.C = positive(parts[2]);

@@ -7,6 +7,7 @@
 #include "fem/mixer.h"
 #include "fem/ops/modulate.h"
 #include "fem/ops/read.h"
+#include "priors/dialect.h"
 
 namespace fem {
 
@@ -23,6 +24,8 @@ struct PriorCall {
   const MixerSizes& sizes;
   const Batch& batch;
   MixerState* state;  // may be null; the prior appends to its caches and accumulators
+
+  const DialectRules& rules() const { return rules_of(options.dialect); }
 
   // For a prior whose state is a sum over the past: which tokens are read, and the sums of earlier calls.
   RecurrentReadOptions recurrent() const {
@@ -41,16 +44,16 @@ class Prior {
   virtual ~Prior() = default;
 
   // Key width per head out of what the budget allows; 0 if there are no queries and keys.
-  virtual int64_t head_key(int64_t budget, int64_t /*head_value*/) const { return budget; }
+  virtual int64_t head_key(const MixerOptions&, int64_t budget, int64_t /*head_value*/) const { return budget; }
 
   virtual std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const = 0;
 
   // How many linear layers of x are the first of its parameters.
-  virtual size_t linear_layers() const = 0;
+  virtual size_t linear_layers(const MixerOptions& options) const = 0;
 
   // Widths of what the conditioner modulates here: before the gates in its output, and after them.
-  virtual std::vector<int64_t> leading_widths(const MixerSizes&) const { return {}; }
-  virtual std::vector<int64_t> trailing_widths(const MixerSizes&) const { return {}; }
+  virtual std::vector<int64_t> leading_widths(const MixerOptions&, const MixerSizes&) const { return {}; }
+  virtual std::vector<int64_t> trailing_widths(const MixerOptions&, const MixerSizes&) const { return {}; }
 
   // Is the modulated value squashed by a sigmoid before it is clipped?
   virtual bool squashes_value(const MixerOptions&) const { return false; }

@@ -30,9 +30,11 @@ inline at::Tensor by_head(const at::Tensor& projected, int64_t heads, const Modu
   return as_it_is ? y : modulate(y, modulation, after);
 }
 
+constexpr double kLinearDeviation = 0.02;  // of initial weights
+
 inline void declare_linear(std::vector<ParameterSpec>& specs, const std::string& name, int64_t in, int64_t out,
                            bool bias) {
-  specs.push_back({name + ".weight", {out, in}, ParameterSpec::Init::kNormal, 0.02});
+  specs.push_back({name + ".weight", {out, in}, ParameterSpec::Init::kNormal, kLinearDeviation});
   if (bias) specs.push_back({name + ".bias", {out}, ParameterSpec::Init::kConstant, 0.0});
 }
 

@@ -17,21 +17,24 @@ struct QueryAndKey {
   at::Tensor query, key;  // [B, T, H, K]
 };
 
-inline RotaryTable turns(const PriorCall& call) {
+// Rotation by the tokens' positions, if there is one, and positive features relu(x) + floor if there is a floor.
+inline AfterModulation rotation(const PriorCall& call, std::optional<double> floor = std::nullopt) {
   const MixerOptions& o = call.options;
+  if (!o.rotates()) return {};
   const int64_t width = call.sizes.head_key;
-  if (call.positions.defined()) return rotary_table(call.positions, width, call.value, o.rope_theta, o.dialect);
-  return rotary_table(call.first_position, call.value.sym_size(1), width, call.value, o.rope_theta, o.dialect);
+  if (call.positions.defined())
+    return {rotary_table(call.positions, width, call.value, o.rope_theta, o.dialect), floor, {}};
+  return {
+      rotary_table(call.first_position, call.value.sym_size(1), width, call.value, o.rope_theta, o.dialect), floor, {}};
 }
 
 // floor: positive features relu(x) + floor instead.
 inline QueryAndKey query_and_key(const PriorCall& call, std::optional<double> floor = std::nullopt) {
   const MixerOptions& options = call.options;
-  AfterModulation after;
-  if (options.use_rope) after = {turns(call), floor, {}};
+  const AfterModulation after = rotation(call, floor);
   const auto projected = [&](size_t index) {
     const at::Tensor rows = by_head(call.projected[index], options.n_head, call.modulations[index], after);
-    return floor && !options.use_rope ? at::relu(rows) + *floor : rows;
+    return floor && !after.table ? at::relu(rows) + *floor : rows;
   };
   return {projected(0), projected(1)};
 }

@@ -11,17 +11,20 @@ namespace {
 
 class RnnDecayPrior final : public Prior {
  public:
-  int64_t head_key(int64_t, int64_t) const override { return 0; }
+  int64_t head_key(const MixerOptions&, int64_t, int64_t) const override { return 0; }
 
-  size_t linear_layers() const override { return 1; }
+  size_t linear_layers(const MixerOptions&) const override { return 1; }
 
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     std::vector<ParameterSpec> specs;
-    declare_linear(specs, "W_decay", options.n_embd, half_life_biases(sizes.value), options.bias);
+    declare_linear(specs, "W_decay", options.n_embd, decay_biases(sizes.value, rules_of(options.dialect).spread_starts),
+                   options.bias);
     return specs;
   }
 
-  std::vector<int64_t> trailing_widths(const MixerSizes& sizes) const override { return {sizes.value}; }
+  std::vector<int64_t> trailing_widths(const MixerOptions&, const MixerSizes& sizes) const override {
+    return {sizes.value};
+  }
 
   Read read(const PriorCall& call) const override {
     const at::Tensor decay = by_head(call.projected[0], call.options.n_head, call.modulations[0]);

@@ -1,4 +1,5 @@
-// rnn_softmax: p_t(i) ~ exp(k_i) for every channel, the attention-free transformer; q is a gate on what was read.
+// rnn_softmax: p_t(i) ~ exp(k_i) for every channel, the attention-free transformer; q, if any, is a factor of what was
+// read.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -27,27 +28,39 @@ at::Tensor positive_direction(const at::Tensor& query, double eps) {
 class RnnSoftmaxPrior final : public Prior {
  public:
   // Even, for the rotation, and a divisor of the value width.
-  int64_t head_key(int64_t budget, int64_t head_value) const override {
+  int64_t head_key(const MixerOptions& options, int64_t budget, int64_t head_value) const override {
+    if (!rules_of(options.dialect).aft_has_query) return head_value;
     int64_t width = std::min(budget, head_value) / 2 * 2;
     while (width > 2 && head_value % width != 0) width -= 2;
     return width;
   }
 
-  size_t linear_layers() const override { return 2; }
-
-  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
-    return declare_query_and_key(options, sizes);
+  size_t linear_layers(const MixerOptions& options) const override {
+    return rules_of(options.dialect).aft_has_query ? 2 : 1;
   }
 
-  std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
+  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
+    if (rules_of(options.dialect).aft_has_query) return declare_query_and_key(options, sizes);
+    std::vector<ParameterSpec> specs;
+    declare_linear(specs, "W_k", options.n_embd, sizes.key, options.bias);
+    return specs;
+  }
+
+  std::vector<int64_t> leading_widths(const MixerOptions& options, const MixerSizes& sizes) const override {
+    return std::vector<int64_t>(linear_layers(options), sizes.key);
+  }
 
   Read read(const PriorCall& call) const override {
+    if (!call.rules().aft_has_query) {
+      const at::Tensor key = by_head(call.projected[0], call.options.n_head, call.modulations[0], rotation(call));
+      return call.keep_sums(aft_read(key, call.value, call.beta, call.recurrent()));
+    }
     const auto [query, key] = query_and_key(call);
     const at::Tensor gate = repeated(positive_direction(query, call.options.eps), call.sizes.head_value);
     const RecurrentRead read =
         call.keep_sums(aft_read(repeated(key, call.sizes.head_value), call.value, call.beta, call.recurrent()));
     if (!call.beta) return {gate * read.mean, {}};
-    if (call.options.dialect == Dialect::kCorrected) return {gate * read.mean, gate * read.free_energy};
+    if (!call.rules().aft_query_inside_log) return {gate * read.mean, gate * read.free_energy};
     // The authors' code multiplies both mixed streams, inside the logarithm. Nothing visible stays 0.
     const at::Tensor seen = read.log_normalizer > -INFINITY;
     return {gate * read.mean, at::where(seen, read.free_energy + gate.log() / *call.beta, 0)};

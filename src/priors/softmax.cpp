@@ -73,13 +73,15 @@ Read sdpa_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
 
 class SoftmaxPrior final : public Prior {
  public:
-  size_t linear_layers() const override { return 2; }
+  size_t linear_layers(const MixerOptions&) const override { return 2; }
 
   std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
     return declare_query_and_key(options, sizes);
   }
 
-  std::vector<int64_t> leading_widths(const MixerSizes& sizes) const override { return {sizes.key, sizes.key}; }
+  std::vector<int64_t> leading_widths(const MixerOptions&, const MixerSizes& sizes) const override {
+    return {sizes.key, sizes.key};
+  }
 
   Read read(const PriorCall& call) const override {
     const MixerOptions& options = call.options;

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The files that the layer is compared with: writes them, and checks any such file against the equations in mixer.py.
 
-    make.py                  write corrected/ and the generated part of paper/ beside this script
-    make.py --check DIR...   recompute every file of the folders; one line a file; exit code 1 if one deviates
+make.py                  write corrected/ and the generated part of paper/ beside this script
+make.py --check DIR...   recompute every file of the folders; one line a file; exit code 1 if one deviates
 """
+
 import argparse
 import json
 import math
@@ -22,7 +23,7 @@ TOLERANCE = 1e-9
 def read(path):
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
+    header = json.loads(data[8 : 8 + length])
     metadata, tensors = header.pop("__metadata__"), {}
     for name, entry in header.items():
         begin, end = (8 + length + offset for offset in entry["data_offsets"])
@@ -36,7 +37,11 @@ def write(path, config, tensors):
     header, chunks, offset = {"__metadata__": {"config": json.dumps(config), "case": path.stem}}, [], 0
     for name in sorted(tensors):
         chunk = tensors[name].contiguous().numpy().astype("<f8").tobytes()
-        header[name] = {"dtype": "F64", "shape": list(tensors[name].shape), "data_offsets": [offset, offset + len(chunk)]}
+        header[name] = {
+            "dtype": "F64",
+            "shape": list(tensors[name].shape),
+            "data_offsets": [offset, offset + len(chunk)],
+        }
         chunks.append(chunk)
         offset += len(chunk)
     text = json.dumps(header).encode()
@@ -52,9 +57,12 @@ def check(path):
     results = {name for name in stored if name == "y" or name.startswith("grad.")}
     if results != set(computed):
         raise ValueError(f"{path}: results differ: {sorted(results ^ set(computed))}")
-    # A gradient that is 0 by an identity (a bias that shifts all scores alike) holds rounding only: measure it against the others.
+    # A gradient that is 0 by an identity (a bias that shifts all scores alike) is rounding: measured by the others.
     floor = 1e-6 * max(stored[name].abs().max() for name in results if name != "y")
-    deviation = {name: float((computed[name] - stored[name]).abs().max() / max(stored[name].abs().max(), floor)) for name in results}
+    deviation = {
+        name: float((computed[name] - stored[name]).abs().max() / max(stored[name].abs().max(), floor))
+        for name in results
+    }
     worst = max(deviation, key=lambda name: math.inf if math.isnan(deviation[name]) else deviation[name])
     good = deviation[worst] <= TOLERANCE
     print(f"{'ok  ' if good else 'FAIL'} {path.parent.name}/{path.stem:38s} {deviation[worst]:.1e}  {worst}")
@@ -63,6 +71,7 @@ def check(path):
 
 def random_inputs(o, generator):
     """Inputs and parameters, none at its initial value; multiples of 2^-10, so that float32 holds them exactly."""
+
     def normal(shape, scale, mean=0.0):
         return mean + scale * torch.randn(shape, generator=generator, dtype=torch.float64)
 

@@ -1,9 +1,10 @@
 """An independent statement of the mixer: what the library computes, in torch float64 and nothing clever.
 
-Written from the equations alone. Every prior is a plain [T, T] matrix per channel and gradients come from autograd: slow,
-but no line and no trick is shared with the library, so that agreement means something. "corrected", "reference" and "paper"
-are the library's dialects.
+Written from the equations alone. Every prior is a plain [T, T] matrix per channel and gradients come from autograd:
+slow, but no line and no trick is shared with the library, so that agreement means something. "corrected", "reference"
+and "paper" are the library's dialects.
 """
+
 import math
 import types
 
@@ -11,10 +12,33 @@ import torch
 import torch.nn.functional as F
 
 DEFAULTS = dict(
-    fem_dim=None, fem_ratio=0.5, qk_dim=None, p_t_to_fem_ratio=4.0, prior_type="softmax", softmax_backend="auto", dropout=0.0,
-    causal=True, bias=True, beta_max_init=1.8, value_logexp_cap=40.0, eps=1e-6, use_temperature=True, use_lse=True,
-    use_inner_gate=True, use_outer_gate=True, use_rope=None, rope_theta=10000.0, use_conv=True, conv_hidden=None,
-    conv_norm_first=True, conv_bidirectional=False, ssm_rank=16, mamba_normalize=True, window=None, dialect="reference")
+    fem_dim=None,
+    fem_ratio=0.5,
+    qk_dim=None,
+    p_t_to_fem_ratio=4.0,
+    prior_type="softmax",
+    softmax_backend="auto",
+    dropout=0.0,
+    causal=True,
+    bias=True,
+    beta_max_init=1.8,
+    value_logexp_cap=40.0,
+    eps=1e-6,
+    use_temperature=True,
+    use_lse=True,
+    use_inner_gate=True,
+    use_outer_gate=True,
+    use_rope=None,
+    rope_theta=10000.0,
+    use_conv=True,
+    conv_hidden=None,
+    conv_norm_first=True,
+    conv_bidirectional=False,
+    ssm_rank=16,
+    mamba_normalize=True,
+    window=None,
+    dialect="reference",
+)
 
 
 # ---------------------------------------------------------------------------------------------------------- sizes
@@ -122,7 +146,7 @@ def unit(x, floor):
 
 
 def decay_matrix(g, delayed=False):
-    """exp(sum of g over i < tau <= t) for i <= t, else 0; delayed: over i < tau < t, for i < t. g [B, T, ...] -> [B, t, i, ...]."""
+    """exp(sum of g over i < tau <= t), i <= t, else 0; delayed: i < tau < t, i < t. g [B, T, ...] -> [B, t, i, ...]."""
     tokens = g.shape[1]
     total = g.cumsum(1)
     last = total - g if delayed else total
@@ -155,7 +179,7 @@ def conditioner(o, p, x, direction):
 
 
 def rope(o, x):
-    """x [B, T, H, d_k]: element pairs (2m, 2m + 1) turned by t theta^(-2m / d_k); "reference" confuses the frequencies."""
+    """x [B, T, H, d_k]: pairs (2m, 2m + 1) turned by t theta^(-2m / d_k); "reference" confuses the frequencies."""
     tokens, d = x.shape[1], x.shape[3]
     # The authors' file keeps its frequencies in float32, and so do the files made from it.
     m = torch.arange(d // 2, dtype=torch.float32 if o.reference else x.dtype)

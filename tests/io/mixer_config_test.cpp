@@ -43,8 +43,8 @@ TEST(MixerConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(fails_with("expected window to be an integer, got \"8\"", parse({{"window", "8"}})));
   EXPECT_TRUE(fails_with("expected eps to be a number, got true", parse({{"eps", true}})));
   EXPECT_TRUE(fails_with("expected causal to be true or false, got 1", parse({{"causal", 1}})));
-  EXPECT_TRUE(
-      fails_with("expected dialect to be one of \"corrected\", \"reference\", got \"fem\"", parse({{"dialect", "fem"}})));
+  EXPECT_TRUE(fails_with("expected dialect to be one of \"corrected\", \"reference\", \"paper\", got \"fem\"",
+                         parse({{"dialect", "fem"}})));
 }
 
 TEST(MixerConfig, FlashIsRefusedWithTheReason) {

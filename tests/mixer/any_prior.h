@@ -6,10 +6,8 @@
 
 namespace fem::testing {
 
-// Any prior with any of the options that are its own.
-inline void choose_prior(MixerOptions& options) {
-  options.prior_type = *rc::gen::elementOf(all_priors());
-  options.dialect = *rc::gen::element(Dialect::kCorrected, Dialect::kReference);
+// Any of the options that are the prior's own.
+inline void choose_prior_options(MixerOptions& options) {
   if (options.prior_type == PriorType::kSoftmax) {
     options.softmax_backend =
         *rc::gen::element(SoftmaxBackend::kAuto, SoftmaxBackend::kReference, SoftmaxBackend::kSdpa);
@@ -20,7 +18,14 @@ inline void choose_prior(MixerOptions& options) {
     options.mamba_normalize = *rc::gen::arbitrary<bool>();
     options.mamba_interact = *rc::gen::arbitrary<bool>();
   }
-  RC_TAG(spelled(options.prior_type));
+}
+
+// Any prior in any dialect.
+inline void choose_prior(MixerOptions& options) {
+  options.prior_type = *rc::gen::elementOf(all_priors());
+  options.dialect = *rc::gen::elementOf(all_dialects());
+  choose_prior_options(options);
+  RC_TAG(spelled(options.prior_type) + " " + spelled(options.dialect));
 }
 
 }  // namespace fem::testing

@@ -57,7 +57,8 @@ TEST_P(EveryPrior, LowPrecisionIsNearFloat64) {
 
 TEST(FreeEnergyMixer, WithAllSwitchesOffIsAttention) {
   MixerOptions options = small_options();
-  options.use_lse = options.use_temperature = options.use_outer_gate = options.use_conv = options.use_rope = false;
+  options.use_lse = options.use_temperature = options.use_outer_gate = options.use_conv = false;
+  options.use_rope = false;
   for (const bool causal : {true, false}) {
     options.causal = causal;
     FreeEnergyMixer mixer = random_mixer(options);
@@ -164,7 +165,8 @@ TEST_P(EveryPrior, AnEncoderSeesEverything) {
 
 TEST(FreeEnergyMixer, ABidirectionalConditionerMirrorsWhenItsWeightsAreSwapped) {
   MixerOptions options = small_options();
-  options.causal = options.use_rope = false;
+  options.causal = false;
+  options.use_rope = false;
   options.conv_bidirectional = true;
   FreeEnergyMixer mixer = random_mixer(options);
   const at::Tensor x = random_tokens(2, 7, options);

@@ -50,7 +50,7 @@ TEST(FreeEnergyMixerModule, RegistersWhatItDeclaresInThatOrder) {
   const auto registered = mixer->named_parameters();
   ASSERT_EQ(registered.size(), specs.size());
   for (const auto& spec : specs) EXPECT_EQ(registered[spec.name].sizes(), at::IntArrayRef(spec.shape)) << spec.name;
-  EXPECT_EQ(registered["tdc.bwd.out_proj"].size(0), options.conv_hidden / 2);
+  EXPECT_EQ(registered["tdc.bwd.out_proj"].size(0), *options.conv_hidden / 2);
 }
 
 TEST(FreeEnergyMixerModule, HasNoParameterForWhatIsSwitchedOff) {

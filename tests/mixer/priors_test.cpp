@@ -44,7 +44,8 @@ TEST(Priors, GlaThatForgetsNothingIsLinear) {
 
 TEST(Priors, RnnSoftmaxWithEqualKeysIsTheRunningMean) {
   MixerOptions options = options_with(PriorType::kRnnSoftmax);
-  options.use_conv = options.use_lse = options.use_temperature = options.use_outer_gate = options.use_rope = false;
+  options.use_conv = options.use_lse = options.use_temperature = options.use_outer_gate = false;
+  options.use_rope = false;
   options.fem_ratio = 1;
   FreeEnergyMixer mixer = random_mixer(options);
   const at::NoGradGuard no_gradients;

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "fem/mixer.h"
@@ -16,10 +19,22 @@ inline MixerOptions small_options() {
   return options;
 }
 
-inline std::vector<PriorType> all_priors() {
-  std::vector<PriorType> priors;
-  for (const auto& [name, prior] : Spelling<PriorType>::values) priors.push_back(prior);
-  return priors;
+template <typename Enum>
+std::vector<Enum> all_of() {
+  std::vector<Enum> all;
+  for (const auto& [name, value] : Spelling<Enum>::values) all.push_back(value);
+  return all;
+}
+inline std::vector<PriorType> all_priors() { return all_of<PriorType>(); }
+inline std::vector<Dialect> all_dialects() { return all_of<Dialect>(); }
+
+// A prior in a dialect, for tests that run once for each.
+using PriorInDialect = std::tuple<PriorType, Dialect>;
+inline auto every_prior_in_every_dialect() {
+  return ::testing::Combine(::testing::ValuesIn(all_priors()), ::testing::ValuesIn(all_dialects()));
+}
+inline std::string name_of(const PriorInDialect& param) {
+  return spelled(std::get<0>(param)) + "_" + spelled(std::get<1>(param));
 }
 
 // Every parameter random: with its initial values the conditioner would be silent and all scores nearly equal.

@@ -57,7 +57,7 @@ Read ArgmaxModel::read(const at::Tensor& x, const at::Tensor& value, const std::
   std::vector<at::Tensor> weights;
   for (const std::string& name : prior_names_) weights.push_back(parameters_.at(name));
   std::vector<LinearWeights> layers;
-  for (size_t i = 0; i < prior.linear_layers(); ++i) layers.push_back({weights[2 * i], weights[2 * i + 1]});
+  for (size_t i = 0; i < prior.linear_layers(options_); ++i) layers.push_back({weights[2 * i], weights[2 * i + 1]});
   weights.erase(weights.begin(), weights.begin() + 2 * layers.size());
   const std::vector<Modulation> unconditioned(prior_names_.size());
   const Read all = prior.read({project(x, layers),

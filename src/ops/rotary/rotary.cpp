@@ -22,13 +22,13 @@ RotaryTable rotary_table(const at::Tensor& positions, int64_t width, const at::T
   const int64_t half = width / 2;
   // Angles in float64: position * frequency in float32 is off by 1e-3 rad at 32k tokens. The authors' frequencies,
   // though, are rounded to float32, and checkpoints have learnt with those.
-  const at::ScalarType precision = dialect == Dialect::kCorrected ? at::kDouble : at::kFloat;
+  const at::ScalarType precision = dialect == Dialect::kReference ? at::kFloat : at::kDouble;
   const at::Tensor exponent = at::arange(half, like.options().dtype(precision)) / static_cast<double>(half);
   const at::Tensor frequency = at::pow(theta, exponent).reciprocal().to(at::kDouble);
   const at::Tensor angle = positions.to(at::kDouble).unsqueeze(-1) * frequency;  // [(B,) T, K/2]
   // Element c = 2m or 2m + 1 takes the angle of pair m, or in the reference dialect of frequency c mod K/2.
   const auto spread = [&](const at::Tensor& x) {
-    return dialect == Dialect::kCorrected ? at::stack({x, x}, -1).flatten(-2) : at::cat({x, x}, -1);
+    return dialect == Dialect::kReference ? at::cat({x, x}, -1) : at::stack({x, x}, -1).flatten(-2);
   };
   const at::Tensor sine = spread(angle.sin());
   const at::Tensor even = sine.slice(-1, 0, std::nullopt, 2).neg(), odd = sine.slice(-1, 1, std::nullopt, 2);
