@@ -8,6 +8,7 @@ class App;
 namespace fem {
 
 void add_info_command(CLI::App& app);
+void add_letters_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);

@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
 
   int status = 0;
   fem::add_info_command(app);
+  fem::add_letters_command(app);
   fem::add_train_command(app);
   fem::add_eval_command(app);
   fem::add_generate_command(app);

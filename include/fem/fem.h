@@ -6,6 +6,7 @@
 #include "fem/io/model_folder.h"
 #include "fem/io/safetensors.h"
 #include "fem/language_model.h"
+#include "fem/letters.h"
 #include "fem/mixer.h"
 #include "fem/ops/channel_read.h"
 #include "fem/ops/decay_scan.h"

@@ -13,7 +13,7 @@ The reads alone are in `fem.ops`, whole language models in `fem.language_model`,
 from importlib.metadata import version
 
 from fem import ops
-from fem.config import FreeEnergyMixerConfig
+from fem.config import FreeEnergyMixerConfig, LetterChoice
 from fem.language_model import GenerateOptions, LanguageModel, LanguageModelState
 from fem.language_model_config import LanguageModelConfig
 from fem.mixer import FreeEnergyMixer
@@ -31,6 +31,7 @@ __all__ = [
     "LanguageModel",
     "LanguageModelConfig",
     "LanguageModelState",
+    "LetterChoice",
     "MixerState",
     "ReferenceReport",
     "SentencePieceTokenizer",

@@ -13,7 +13,8 @@ from fem import _library  # noqa: F401  the checks are the library's
 
 PriorType = Literal["softmax", "linear", "gla", "rnn_softmax", "rnn_decay", "mamba"]
 SoftmaxBackend = Literal["auto", "fused", "reference", "sdpa"]
-Dialect = Literal["corrected", "reference"]
+Dialect = Literal["corrected", "reference", "paper"]
+Letters = Literal["", "C", "CL", "CLT", "CLTG", "L", "LT", "LTG"]
 
 
 @dataclass
@@ -53,19 +54,19 @@ class FreeEnergyMixerConfig:
     eps: float = 1e-6
     """Floor of beta and of the outer gate."""
     use_temperature: bool = True
-    """T: learned beta; False: beta = 1."""
+    """Learned beta; False: beta = 1."""
     use_lse: bool = True
-    """L: free-energy branch even without `use_temperature`."""
+    """Free-energy branch even without `use_temperature`."""
     use_outer_gate: bool = True
-    """G: outer gate."""
-    use_rope: bool = True
-    """Rotary positions on queries and keys."""
+    """Outer gate."""
+    use_rope: bool | None = None
+    """Rotary positions on queries and keys; None: yes, but for "rnn_softmax" only in dialect "reference"."""
     rope_theta: float = 10000.0
     """Base of the rotary frequencies."""
     use_conv: bool = True
-    """C: time-decay conditioner."""
-    conv_hidden: int = 64
-    """Conditioner width."""
+    """Time-decay conditioner."""
+    conv_hidden: int | None = None
+    """Conditioner width; None: 64, in dialect "paper" a sixteenth of the value width."""
     conv_norm_first: bool = True
     """LayerNorm before the conditioner."""
     conv_bidirectional: bool = False
@@ -75,7 +76,10 @@ class FreeEnergyMixerConfig:
     mamba_normalize: bool = True
     """Mamba prior: normalise its weights."""
     dialect: Dialect = "corrected"
-    """"corrected", or "reference": what the authors' file computes, for weights trained with it."""
+    """"corrected"; "reference": what the authors' file computes, for weights trained with it; "paper": the paper's
+    equations as printed."""
+    use_inner_gate: bool = True
+    """Gate between mean and free energy; False: the free energy is read."""
     window: int | None = None
     """Softmax prior: sees only this many tokens back, itself included."""
     mamba_interact: bool = False
@@ -95,6 +99,31 @@ class FreeEnergyMixerConfig:
     def from_json(cls, text: str) -> FreeEnergyMixerConfig:
         """The inverse of `to_json`; absent fields keep their defaults, unknown ones are errors."""
         return cls(**json.loads(torch.ops.fem.mixer_config(text)))
+
+    def with_letters(self, letters: Letters) -> LetterChoice:
+        """The paper's ablation at equal parameters: the parts of these letters, and a value width that makes up for the rest.
+
+        C is the conditioner, L the log-sum-exp read at beta = 1, T the learned temperature with the inner gate, G the
+        outer gate; "" is the plain prior, "CLTG" the full mixer. Queries, keys and conditioner keep their widths.
+        """
+        text, parameters, full_parameters, words = torch.ops.fem.mixer_letters(self.to_json(), letters)
+        return LetterChoice(FreeEnergyMixerConfig.from_json(text), parameters, full_parameters, words)
+
+
+@dataclass
+class LetterChoice:
+    """What `FreeEnergyMixerConfig.with_letters` chose; `print` tells it."""
+
+    config: FreeEnergyMixerConfig
+    """The options."""
+    parameters: int
+    """Of a mixer with them."""
+    full_parameters: int
+    """Of the full mixer."""
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
 
 
 def _check_plain(name: str, value: Any) -> None:

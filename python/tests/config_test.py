@@ -43,7 +43,7 @@ def test_order_is_that_of_cpp() -> None:
         ({"ssm_rank": np.int64(4)}, r"expected ssm_rank to be .*, got .*4"),
         ({"prior_type": "attention"}, 'expected prior_type to be one of "softmax", .*"mamba", got "attention"'),
         ({"softmax_backend": "flash"}, 'flash-attn.* needs CUDA .* expected "auto" .*"fused", "reference" or "sdpa"'),
-        ({"dialect": "thesis"}, 'expected dialect to be one of "corrected", "reference", got "thesis"'),
+        ({"dialect": "thesis"}, 'expected dialect to be one of "corrected", "reference", "paper", got "thesis"'),
         ({"dropout": 1.0}, r"expected dropout in \[0, 1\), got 1"),
         ({"value_logexp_cap": 50.0}, r"expected value_logexp_cap in \(0, 40\], got 50"),
         ({"eps": 0.0}, "expected eps > 0, got 0"),
@@ -51,6 +51,7 @@ def test_order_is_that_of_cpp() -> None:
         ({"window": 4, "prior_type": "gla"}, "a window belongs to prior_type softmax"),
         ({"conv_bidirectional": True}, "expected causal to be false with it, got true"),
         ({"mamba_interact": True}, "mamba_interact needs prior_type mamba"),
+        ({"use_inner_gate": False, "use_lse": False, "use_temperature": False}, "the free energy is read, but use_lse"),
         ({"softmax_backend": "sdpa", "prior_type": "linear"}, "expected auto with another prior"),
     ],
 )
@@ -105,3 +106,37 @@ def test_a_mixer_keeps_its_own_config() -> None:
     config.prior_type = "gla"
     assert mixer.config == small_config(use_rope=True)
     assert torch.equal(mixer(x), before)
+
+
+@pytest.mark.parametrize("prior_type", ["softmax", "linear", "gla", "rnn_decay", "mamba"])
+@pytest.mark.parametrize("dialect", ["corrected", "reference", "paper"])
+def test_letters_choose_parts_and_a_width_of_equal_parameters(prior_type: str, dialect: str) -> None:
+    config = FreeEnergyMixerConfig(n_embd=256, n_head=4, prior_type=prior_type, dialect=dialect)
+    full = sum(p.numel() for p in FreeEnergyMixer(config).parameters())
+    for letters in ("", "C", "CL", "CLT", "CLTG", "L", "LT", "LTG"):
+        choice = config.with_letters(letters)
+        mixer = FreeEnergyMixer(choice.config)
+        parts = {name.split(".")[0] for name, _ in mixer.named_parameters()}
+        assert (("W_lambda" in parts), ("W_gate" in parts), ("tdc" in parts)) == tuple(c in letters for c in "TGC")
+        assert choice.config.use_lse == ("L" in letters) and choice.config.use_temperature == ("T" in letters)
+        assert choice.parameters == sum(p.numel() for p in mixer.parameters())
+        assert choice.full_parameters == full
+        # A step of the value width is 16 channels, at most 6 weights wide in model and conditioner.
+        assert abs(choice.parameters - full) <= 3 * 16 * (256 + 64 + 2), letters
+        assert f"value width {choice.config.fem_dim}" in str(choice)
+    assert replace_widths(config.with_letters("CLTG").config) == replace_widths(config)
+
+
+def replace_widths(config: FreeEnergyMixerConfig) -> FreeEnergyMixerConfig:
+    return dataclasses.replace(config, fem_dim=None, qk_dim=None, conv_hidden=None)
+
+
+def test_plain_softmax_is_attention_of_the_full_width() -> None:
+    choice = FreeEnergyMixerConfig(n_embd=256, n_head=4, conv_hidden=8, dialect="paper").with_letters("")
+    assert choice.config.qk_dim == 256
+    assert choice.config.fem_dim == 272  # 256, and the conditioner's 5 % more
+
+
+def test_unknown_letters_are_errors() -> None:
+    with pytest.raises(ValueError, match='letters: expected one of "", "C", .*"LTG" .*, got "G"'):
+        FreeEnergyMixerConfig(n_embd=64, n_head=4).with_letters("G")  # type: ignore[arg-type]

@@ -10,6 +10,7 @@
 
 #include "bindings/state.h"
 #include "fem/io/safetensors.h"
+#include "fem/letters.h"
 #include "io/mixer_config.h"
 #include "mixer/file.h"
 #include "mixer/parameters.h"
@@ -73,6 +74,11 @@ std::tuple<std::vector<std::string>, std::vector<at::Tensor>> parameters_of(std:
   return {std::move(names), std::move(shapes)};
 }
 
+std::tuple<std::string, int64_t, int64_t, std::string> letters_of(std::string_view config, std::string_view letters) {
+  const LetterChoice choice = with_letters(options_of(config), letters);
+  return {to_json(choice.options).dump(), choice.parameters, choice.full_parameters, choice.words()};
+}
+
 // One after the other from torch's default generator, as the C++ module does: one seed gives both the same weights.
 void initialize(at::TensorList parameters, std::string_view config) {
   const at::NoGradGuard no_gradients;
@@ -124,6 +130,8 @@ TORCH_LIBRARY_FRAGMENT(fem, m) {
       mix_with_state);
   m.def("mixer_config(str config) -> str", mixer_config);
   m.def("mixer_parameters(str config) -> (str[] names, Tensor[] shapes)", parameters_of);
+  m.def("mixer_letters(str config, str letters) -> (str config, int parameters, int full_parameters, str words)",
+        letters_of);
   m.def("initialize_mixer(Tensor(a!)[] parameters, str config) -> ()", initialize);
   m.def("save_mixer(str path, Tensor[] parameters, str config) -> ()", save);
   m.def("load_safetensors(str path) -> Dict(str, Tensor)", tensors_in);
