@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fem.config import Dialect, FreeEnergyMixerConfig
 from fem.mixer import FreeEnergyMixer
 from fem.state import MixerState
 
 # In float32 their conditioner's envelope has fallen to exp(-40 softplus(0)) = 1e-12 by then.
 LOST_AFTER = 40
+AUTHORS_WIDTH = 64
 
 
 @dataclass
@@ -20,7 +22,9 @@ class Effects:
     """||y - y'|| / ||y|| over the real tokens, in float64; None where there is nothing to measure."""
 
     formulas: float | None = None
-    """y': the paper's formulas with the same weights."""
+    """y': dialect "corrected" with the same weights."""
+    printed: float | None = None
+    """y': dialect "paper" with the same weights, where it has parameters of these shapes."""
     conditioner: float | None = None
     """y': the conditioner's h is 0 at every token after the first 40."""
     padding: float | None = None
@@ -30,7 +34,10 @@ class Effects:
 def measure(mixer: FreeEnergyMixer, x: Tensor, mask: Tensor | None) -> Effects:
     exact, x = deepcopy(mixer).double().eval(), x.detach().double()
     with torch.no_grad():
-        effects = Effects(formulas=_relative(exact(x, mask), _with_the_papers_formulas(exact)(x, mask), mask))
+        y = exact(x, mask)
+        effects = Effects(formulas=_relative(y, _in_dialect(exact, "corrected")(x, mask), mask))
+        if has_printed_twin(mixer.config):
+            effects.printed = _relative(y, _in_dialect(exact, "paper")(x, mask), mask)
         if mixer.config.use_conv and mixer.config.causal:
             effects.conditioner = _of_lost_state(exact, x, mask)
         if mask is not None:
@@ -45,10 +52,18 @@ def _relative(y: Tensor, other: Tensor, mask: Tensor | None) -> float:
     return difference / y.norm().item() if difference > 0 else 0.0
 
 
-def _with_the_papers_formulas(mixer: FreeEnergyMixer) -> FreeEnergyMixer:
-    paper = FreeEnergyMixer(replace(mixer.config, dialect="corrected"), device="meta", dtype=torch.float64)
-    paper.load_state_dict(mixer.state_dict(), strict=True, assign=True)
-    return paper.eval()
+def has_printed_twin(config: FreeEnergyMixerConfig) -> bool:
+    """Whether the same weights fit the paper's equations: rnn_softmax and mamba have other shapes there."""
+    return config.prior_type in ("softmax", "linear", "gla")
+
+
+def _in_dialect(mixer: FreeEnergyMixer, dialect: Dialect) -> FreeEnergyMixer:
+    # What is unset means something else in another dialect.
+    config = replace(mixer.config, dialect=dialect, use_rope=mixer.config.use_rope is not False)
+    config.conv_hidden = config.conv_hidden or AUTHORS_WIDTH
+    twin = FreeEnergyMixer(config, device="meta", dtype=torch.float64)
+    twin.load_state_dict(mixer.state_dict(), strict=True, assign=True)
+    return twin.eval()
 
 
 def _of_lost_state(mixer: FreeEnergyMixer, x: Tensor, mask: Tensor | None) -> float:

@@ -1,22 +1,22 @@
-"""What the authors' file computes differently from the paper, in words."""
+"""How the authors' file, dialect "corrected" and the paper's printed equations differ, in words."""
 
 from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
 
-from fem._reference_effects import LOST_AFTER, Effects
+from fem._reference_effects import LOST_AFTER, Effects, has_printed_twin
 from fem.config import FreeEnergyMixerConfig
 
 
 @dataclass
 class Difference:
-    """One thing that the authors' file computes differently from the paper."""
+    """One thing that the authors' file computes differently from another dialect."""
 
     title: str
     """A few words."""
     words: str
-    """What that file computes, and what the paper does."""
+    """What that file computes, and what the other does."""
     reproduced: bool
     """True: the mixer computes it as that file does. False: a fault that it does not imitate."""
     comparison: str
@@ -33,58 +33,62 @@ class ReferenceReport:
     """What the authors' file computed differently with one configuration. `print(report)` tells it in words."""
 
     differences: list[Difference]
-    """Those that apply to the configuration."""
+    """From dialect "corrected", those that apply to the configuration."""
+    printed: Difference
+    """From dialect "paper", the equations as the paper prints them."""
 
     def __str__(self) -> str:
         reproduced = [d for d in self.differences if d.reproduced]
         faults = [d for d in self.differences if not d.reproduced]
         text = ['Weights of the authors\' file, computed with dialect="reference".', ""]
         if reproduced:
-            text += ["That file differs from the paper, and this mixer computes what the file does:"]
+            text += ['That file differs from dialect "corrected", and this mixer computes what the file does:']
             text += [_item(difference) for difference in reproduced]
             text += [_measurement(reproduced[0], "Measured together" if len(reproduced) > 1 else "Measured"), ""]
         else:
-            text += ["With this configuration the formulas of that file are the paper's.", ""]
+            text += ['With this configuration the formulas of that file are those of dialect "corrected".', ""]
         text += ["Faults of that file, which this mixer does not imitate:"]
         for difference in faults:
             text += [_item(difference), _measurement(difference)]
+        text += ["", "The equations that the paper prints are another thing:"]
+        text += [_item(self.printed), _measurement(self.printed)]
         return "\n".join(text)
 
 
 def report_on(config: FreeEnergyMixerConfig, head_key: int | None, effects: Effects) -> ReferenceReport:
     """The differences that apply; head_key is the width K of a head's queries, None without queries."""
-    formulas = "the paper's formulas with the same weights"
+    formulas = 'dialect "corrected" with the same weights'
     free_energy = config.use_lse or config.use_temperature
     differences = []
 
     def formula(title: str, words: str) -> None:
         differences.append(Difference(title, words, True, formulas, "x", effects.formulas))
 
-    if config.use_rope and head_key is not None and head_key > 2:  # a single pair has a single frequency
+    if config.use_rope is not False and head_key is not None and head_key > 2:  # a single pair has a single frequency
         formula(
             "Rotary pairs",
             "Element c of a query or key takes the angle of frequency c mod K/2, although the pairs are (2m, 2m+1): "
             "the two elements of a pair turn by different angles. That is not a rotation, and scores do not depend on "
-            "distances alone. In the paper a pair turns by one angle.",
+            "distances alone. Corrected, a pair turns by one angle.",
         )
     if config.prior_type == "rnn_softmax" and free_energy:
         formula(
             "q inside the logarithm",
-            "q multiplies both mixed streams, so the free energy becomes F + log(q)/beta. In the paper q multiplies "
-            "the mean and the free energy after the read.",
+            "q multiplies both mixed streams, so the free energy becomes F + log(q)/beta. Corrected, q multiplies the "
+            "mean and the free energy after the read.",
         )
     if config.prior_type == "gla":
         formula(
             "Decay of gla",
             "The log-decay is -(relu(.) + eps), and the conditioner's slice for it, if there is a conditioner, is not "
-            "used: where relu is 0 a head forgets next to nothing. In the paper it is -softplus(.), modulated.",
+            "used: where relu is 0 a head forgets next to nothing. Corrected, it is -softplus(.), modulated.",
         )
     if config.prior_type == "mamba":
         floor = " The normaliser is floored at eps, which D >= eps keeps it above." if config.mamba_normalize else ""
         formula(
             "Step and values of mamba",
-            "Delta = exp(-softplus(.)), which is at most 1 and falls where the paper's softplus(.) grows; and values "
-            f"pass a sigmoid before they are read, in the paper they do not.{floor}",
+            "Delta = exp(-softplus(.)), which is at most 1 and falls where the corrected softplus(.) grows; and values "
+            f"pass a sigmoid before they are read, corrected they do not.{floor}",
         )
     if config.use_conv:
         differences.append(
@@ -110,7 +114,30 @@ def report_on(config: FreeEnergyMixerConfig, head_key: int | None, effects: Effe
             effects.padding,
         )
     )
-    return ReferenceReport(differences)
+    return ReferenceReport(differences, _printed(config, effects.printed))
+
+
+def _printed(config: FreeEnergyMixerConfig, effect: float | None) -> Difference:
+    parts = []
+    if config.use_conv:
+        parts += [
+            "the conditioner's gate passes a SiLU and has no factor sqrt(H_c), the prior's parameters are added to "
+            "instead of multiplied, and the gates are modulated after their nonlinearity"
+        ]
+    if config.prior_type == "rnn_softmax":
+        parts += ["there is no q, and every channel has a key of its own"]
+    if config.prior_type == "mamba":
+        parts += ["a token reaches the state after it was read, and Delta, B and C are modulated"]
+    words = "; ".join(parts) or 'with this configuration nothing differs from dialect "corrected"'
+    needs = "x" if has_printed_twin(config) else "a prior whose printed form has the same parameters"
+    return Difference(
+        'Dialect "paper"',
+        words[0].upper() + words[1:] + ".",
+        False,
+        'dialect "paper" with the same weights',
+        needs,
+        effect,
+    )
 
 
 def _item(difference: Difference) -> str:

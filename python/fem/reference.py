@@ -27,7 +27,7 @@ def load_reference(
     *,
     prefix: str = "",
 ) -> tuple[FreeEnergyMixer, ReferenceReport]:
-    """A mixer with weights trained with the authors' file, and what that file computed differently from the paper.
+    """A mixer with weights trained with the authors' file, and how that file differs from the other dialects.
 
     The mixer has `dialect="reference"`, the dtype of the weights, and a copy of them. Names and shapes must fit the
     configuration exactly. They cannot tell everything: `n_head`, `causal`, `use_rope`, `rope_theta`, `use_temperature`,
@@ -36,7 +36,7 @@ def load_reference(
     Args:
         weights: a state_dict, or the path of a .safetensors or a torch.save file that holds one, alone or as
             "state_dict" or "model".
-        config: the options the weights were trained with, in either dialect.
+        config: the options the weights were trained with, in any dialect.
         x: an input [B, T, D] on which to measure how much each difference moves the output.
         attention_mask: of x, [B, T] bool or integer, 1 = a real token.
         prefix: read only the names that begin with this, such as "layers.0.mixer.", and strip it.

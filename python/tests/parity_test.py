@@ -61,8 +61,9 @@ def test_output_and_gradients_are_bitwise_the_same(
     same(in_cpp, *gradients(mixer, x))
 
 
-def test_masked_encoders_are_bitwise_the_same(prior: str, threads: int, tmp_path: Path) -> None:
-    mixer, x = random_mixer(prior, causal=False, dialect="reference"), tokens(3, 40)
+@pytest.mark.parametrize("dialect", ["reference", "paper"])
+def test_masked_encoders_are_bitwise_the_same(prior: str, dialect: str, threads: int, tmp_path: Path) -> None:
+    mixer, x = random_mixer(prior, causal=False, dialect=dialect), tokens(3, 40)
     mask = torch.arange(40) < torch.tensor([[40], [17], [1]])
     mixer.save(tmp_path / "mixer.safetensors")
     in_cpp = run_in_cpp(tmp_path / "mixer.safetensors", {"x": x, "mask": mask}, tmp_path / "cpp", threads)

@@ -60,12 +60,17 @@ def test_output_and_measured_formulas(name: str) -> None:
     assert mixer.config == replace(golden.config, dialect="reference")
     assert error(mixer(golden.x), golden.y) < FLOAT64
 
-    paper = mixer_of(golden.weights, golden.config)
+    corrected = mixer_of(golden.weights, replace(golden.config, use_rope=golden.config.use_rope is not False))
     assert golden.config.dialect == "corrected"
-    expected = relative(golden.y, paper(golden.x).detach())
+    expected = relative(golden.y, corrected(golden.x).detach())
     shared = [effect for title, effect in effects(report).items() if title in FORMULAS]
     assert (expected > 1e-3) == bool(shared)  # a formula that differs moves the output by more than rounding
     assert shared == pytest.approx([expected] * len(shared), rel=FLOAT64)
+    if golden.config.prior_type in ("rnn_softmax", "mamba"):
+        assert report.printed.effect is None
+    else:
+        paper = mixer_of(golden.weights, replace(golden.config, dialect="paper"))
+        assert report.printed.effect == pytest.approx(relative(golden.y, paper(golden.x).detach()), rel=FLOAT64)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +185,9 @@ def test_no_difference_no_effect() -> None:
     x = golden.x.float()  # a float32 input is measured in float64 as well
     _, report = load_reference(golden.weights, config, x, torch.ones(x.shape[:2], dtype=torch.bool))
     assert effects(report) == {PADDING: 0}
-    assert "the formulas of that file are the paper's" in str(report)
+    assert 'the formulas of that file are those of dialect "corrected"' in str(report)
+    assert report.printed.effect == 0
+    assert "nothing differs from dialect" in str(report)
 
 
 def test_right_padding_of_a_causal_mixer_moves_nothing() -> None:
@@ -202,6 +209,7 @@ def test_the_report_reads_well() -> None:
         "cumulative envelope",
         "tokens with score zero",
         "Measured together: ",
+        "passes a SiLU and has no factor sqrt(H_c)",
     ):
         assert words in text
     assert "Not measured (that takes x and attention_mask)" in text
