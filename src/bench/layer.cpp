@@ -42,6 +42,15 @@ class MixerLayer {
   FreeEnergyMixer mixer_;
 };
 
+// The same mixer with the conditioner as wide as the paper has it, a sixteenth of the values; the authors' default
+// is 64.
+MixerOptions with_the_papers_conditioner(MixerOptions options) {
+  MixerOptions paper = options;
+  paper.dialect = Dialect::kPaper;
+  options.conv_hidden = sizes_of(paper).conditioner;
+  return options;
+}
+
 at::Tensor input_of(const Shape& s) { return at::randn({s.batch, s.length, s.dim}); }
 
 template <typename Layer>
@@ -73,10 +82,11 @@ std::string count(const Layer& layer) {
 }  // namespace
 
 std::vector<Case> bench_layer(const Settings& settings, std::ostream& out) {
-  Table parameters({"parameters", "mixer", "mixer without C", "sdpa layer"});
+  Table parameters({"parameters", "mixer", "H_c = E/16", "without C", "sdpa layer"});
   for (const PriorType prior : settings.priors)
     for (const Shape& s : settings.shapes)
       parameters.add({spelled(prior) + " " + s.name, count(MixerLayer(equal_options(prior, s))),
+                      count(MixerLayer(with_the_papers_conditioner(equal_options(prior, s)))),
                       count(MixerLayer(equal_options(prior, s, false))), count(AttentionLayer(s))});
   out << parameters.str() << "\n" << std::flush;
 
@@ -102,6 +112,15 @@ std::vector<Case> bench_layer(const Settings& settings, std::ostream& out) {
                      {mixer_flops(plain_options, s).forward},
                      {their_flops.forward}},
                     targets.without_conditioner);
+      const MixerOptions narrow_options = with_the_papers_conditioner(options);
+      const Flops narrow_flops = mixer_flops(narrow_options, s);
+      const MixerLayer narrow(narrow_options);
+      recorder.time(mixer_configuration(narrow_options, s), "forward, H_c = E/16",
+                    {forward_of(narrow, s), forward_of(attention, s), {narrow_flops.forward}, {their_flops.forward}},
+                    {});
+      recorder.time(
+          mixer_configuration(narrow_options, s), "forward+backward, H_c = E/16",
+          {training_of(narrow, s), training_of(attention, s), {narrow_flops.training()}, {their_flops.training()}}, {});
       recorder.memory(configuration, {training_of(mixer, s), training_of(attention, s)}, kMemoryTarget);
     }
   return recorder.cases();
