@@ -101,7 +101,7 @@ class FreeEnergyMixerConfig:
         return cls(**json.loads(torch.ops.fem.mixer_config(text)))
 
     def with_letters(self, letters: Letters) -> LetterChoice:
-        """The paper's ablation at equal parameters: the parts of these letters, and a value width that makes up for the rest.
+        """The paper's ablation at equal parameters: the parts of these letters, and wider values for the rest.
 
         C is the conditioner, L the log-sum-exp read at beta = 1, T the learned temperature with the inner gate, G the
         outer gate; "" is the plain prior, "CLTG" the full mixer. Queries, keys and conditioner keep their widths.
