@@ -16,7 +16,8 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 }  // namespace
 
 AttentionLayer::AttentionLayer(const Shape& shape) : shape_(shape) {
-  const RotaryTable table = rotary_table(at::arange(shape.length + kRoom), shape.dim / shape.heads, at::empty({0}));
+  const at::Tensor positions = at::arange(shape.length + kRoom);
+  const RotaryTable table = rotary_table(rotation_of(positions, shape.dim / shape.heads), at::empty({0}));
   cosine_ = table.cosine.unsqueeze(1);
   sine_ = table.sine.unsqueeze(1);
   for (int i = 0; i < 4; ++i) {

@@ -90,17 +90,8 @@ at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOpt
     value = by_head(p.value, heads, c.value, clip);
   }
 
-  const Read read = prior.read({p.prior,
-                                value,
-                                beta,
-                                positions.index,
-                                positions.start,
-                                {own, w.prior.end()},
-                                c.prior,
-                                options,
-                                sizes,
-                                batch,
-                                state});
+  const Read read =
+      prior.read({p.prior, value, beta, positions.index, {own, w.prior.end()}, c.prior, options, sizes, batch, state});
 
   const at::Tensor gated = gate(read, p, c, options).flatten(2);
   return project(at::dropout(gated, options.dropout, training), {w.output})[0];

@@ -6,8 +6,7 @@ namespace fem {
 
 // Where each token stands. Masked tokens do not count.
 struct Positions {
-  at::Tensor index;  // [T] or [B, T] real tokens before it in its sequence; undefined: they count up from start
-  int64_t start;
+  at::Tensor index;        // [T] or [B, T] real tokens before it in its sequence
   at::Tensor first, last;  // [T] bool, begins or ends a packed sequence; undefined unless packed
 };
 

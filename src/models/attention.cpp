@@ -6,19 +6,16 @@
 #include <set>
 
 #include "fem/ops/modulate.h"
-#include "fem/ops/rotary.h"
 #include "io/mixer_config.h"
 #include "mixer/parameters.h"
+#include "mixer/positions.h"
 #include "ops/sequences.h"
+#include "priors/keys_and_values.h"
 #include "priors/projection.h"
 #include "util/check.h"
 
 namespace fem {
 namespace {
-
-constexpr const char* kKey = "key";
-constexpr const char* kValue = "value";
-constexpr const char* kReal = "real";  // [B, T] which cached tokens are no padding; absent while all are
 
 // [B, T, H, K] each; mask true where a query may look.
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -59,22 +56,26 @@ AttentionImpl::AttentionImpl(const MixerOptions& options) : options_(options) {
 }
 
 at::Tensor AttentionImpl::forward(const at::Tensor& x, const Batch& batch, MixerState* state) {
+  std::vector<int64_t> borders;
+  if (batch.cu_seqlens) borders = borders_of(*batch.cu_seqlens, x.size(1), "attention");
   const std::vector<at::Tensor> projected = project(x, {query_, key_, value_});
-  const auto by_head = [&](size_t index) { return projected[index].unflatten(-1, {options_.n_head, -1}); };
-  const at::Tensor query = by_head(0), key = by_head(1), value = by_head(2);
+  AfterModulation turned;
+  if (options_.rotates())
+    turned.rotation =
+        rotation_of(positions_of(x, batch, state).index, options_.n_embd / options_.n_head, options_.rope_theta);
+  const auto heads = [&](size_t index, const AfterModulation& after) {
+    return by_head(projected[index], options_.n_head, {}, after);
+  };
+  const at::Tensor query = heads(0, turned), key = heads(1, turned), value = heads(2, {});
   const at::Tensor read =
-      batch.cu_seqlens ? packed(query, key, value, *batch.cu_seqlens) : padded(query, key, value, batch, state);
+      batch.cu_seqlens ? packed(query, key, value, borders) : padded(query, key, value, batch, state);
+  if (state) advance(*state, x, batch);
   return project(read.flatten(2), {output_})[0];
-}
-
-at::Tensor AttentionImpl::rotated(const at::Tensor& x, const RotaryTable& table) const {
-  return options_.rotates() ? modulate(x, {}, {table, {}, {}}) : x;
 }
 
 // Neighbouring sequences of one length are a batch: torch's attention knows no borders.
 at::Tensor AttentionImpl::packed(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                 const at::Tensor& cu_seqlens) const {
-  const std::vector<int64_t> borders = borders_of(cu_seqlens, query.size(1), "attention");
+                                 const std::vector<int64_t>& borders) const {
   std::vector<at::Tensor> reads;
   for (size_t first = 0, next; first + 1 < borders.size(); first = next) {
     const int64_t length = borders[first + 1] - borders[first];
@@ -83,60 +84,26 @@ at::Tensor AttentionImpl::packed(const at::Tensor& query, const at::Tensor& key,
     const auto batch_of = [&](const at::Tensor& rows) {
       return rows.narrow(1, borders[first], borders[next] - borders[first]).unflatten(1, {-1, length}).squeeze(0);
     };
-    const RotaryTable table = rotary_table(0, length, query.size(3), query, options_.rope_theta);
-    reads.push_back(attend(rotated(batch_of(query), table), rotated(batch_of(key), table), batch_of(value), {},
-                           /*causal=*/true)
-                        .flatten(0, 1)
-                        .unsqueeze(0));
+    reads.push_back(
+        attend(batch_of(query), batch_of(key), batch_of(value), {}, /*causal=*/true).flatten(0, 1).unsqueeze(0));
   }
   return reads.empty() ? value : at::cat(reads, 1);
-}
-
-// Of the new tokens' positions; those of rows that stand apart are their own.
-RotaryTable AttentionImpl::table_of(const at::Tensor& query, const Batch& batch, const MixerState* state) const {
-  const int64_t start = state ? state->tokens : 0, length = query.size(1), width = query.size(3);
-  const bool apart = state && state->positions.defined();
-  if (!batch.mask && !apart) return rotary_table(start, length, width, query, options_.rope_theta);
-  const at::Tensor index =
-      batch.mask ? (batch.mask->cumsum(1) - 1).clamp_min(0) : at::arange(length, query.options().dtype(at::kLong));
-  return rotary_table(apart ? index + state->positions.unsqueeze(1) : index + start, width, query, options_.rope_theta);
 }
 
 // Rows of a batch, with padding and with a past if there is any. A padded token is no position and nobody sees it.
 at::Tensor AttentionImpl::padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                  const Batch& batch, MixerState* state) const {
-  const int64_t length = query.size(1);
-  const RotaryTable table = table_of(query, batch, state);
-  at::Tensor keys = rotated(key, table), values = value, real;
-  if (batch.mask) real = *batch.mask;
-  int64_t past = 0;
-  if (state) {
-    past = state->tokens;
-    state->caches[kKey].append(keys);
-    state->caches[kValue].append(values);
-    keys = state->caches[kKey].rows();
-    values = state->caches[kValue].rows();
-    if (batch.mask && !state->positions.defined()) {
-      state->positions = at::full({query.size(0)}, past, query.options().dtype(at::kLong));
-      if (past > 0) state->caches[kReal].append(at::ones({query.size(0), past}, batch.mask->options()));
-    }
-    if (state->positions.defined()) {
-      if (!real.defined()) real = at::ones({query.size(0), length}, query.options().dtype(at::kBool));
-      state->caches[kReal].append(real);
-      state->positions = state->positions + real.sum(1);
-      real = state->caches[kReal].rows();
-    }
-    state->tokens += length;
-  }
-  const at::Tensor queries = rotated(query, table);
-  if (!real.defined() && past == 0) return attend(queries, keys, values, {}, /*causal=*/true);
-  if (!real.defined() && length == 1) return attend(queries, keys, values, {}, /*causal=*/false);
+  const int64_t length = query.size(1), past = state ? state->tokens : 0;
+  KeysAndValues seen{key, value, batch.mask};
+  if (state) seen = remember(state->caches, seen);
+  if (!seen.mask && past == 0) return attend(query, seen.key, seen.value, {}, /*causal=*/true);
+  if (!seen.mask && length == 1) return attend(query, seen.key, seen.value, {}, /*causal=*/false);
   at::Tensor visible = at::ones({length, past + length}, query.options().dtype(at::kBool)).tril(past);
   // A padded query sees itself, so that no row is empty: its output is nobody's.
-  if (real.defined())
-    visible = visible.logical_and(real.view({-1, 1, 1, past + length}))
+  if (seen.mask)
+    visible = visible.logical_and(seen.mask->view({-1, 1, 1, past + length}))
                   .logical_or(at::eye(length, past + length, visible.options()).roll(past, 1));
-  return attend(queries, keys, values, visible, /*causal=*/false);
+  return attend(query, seen.key, seen.value, visible, /*causal=*/false);
 }
 
 }  // namespace fem

@@ -2,8 +2,9 @@
 
 #include <torch/nn/module.h>
 
+#include <vector>
+
 #include "fem/mixer.h"
-#include "fem/ops/rotary.h"
 
 namespace fem {
 
@@ -17,11 +18,9 @@ class AttentionImpl : public torch::nn::Module {
 
  private:
   at::Tensor packed(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                    const at::Tensor& cu_seqlens) const;
+                    const std::vector<int64_t>& borders) const;
   at::Tensor padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Batch& batch,
                     MixerState* state) const;
-  RotaryTable table_of(const at::Tensor& query, const Batch& batch, const MixerState* state) const;
-  at::Tensor rotated(const at::Tensor& x, const RotaryTable& table) const;
 
   const MixerOptions options_;
   LinearWeights query_, key_, value_, output_;

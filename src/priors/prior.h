@@ -13,11 +13,10 @@ namespace fem {
 
 // What a prior sees of one call of the layer.
 struct PriorCall {
-  std::vector<at::Tensor> projected;  // x through the prior's linear layers, [B, T, *] each
-  at::Tensor value;                   // [B, T, H, V], clipped if there is a beta
-  std::optional<at::Tensor> beta;     // [H, V]; none: only the mean is wanted
-  at::Tensor positions;               // [T] or [B, T]; undefined: they count up from first_position
-  int64_t first_position;
+  std::vector<at::Tensor> projected;           // x through the prior's linear layers, [B, T, *] each
+  at::Tensor value;                            // [B, T, H, V], clipped if there is a beta
+  std::optional<at::Tensor> beta;              // [H, V]; none: only the mean is wanted
+  at::Tensor positions;                        // [T] or [B, T]
   std::vector<at::Tensor> weights;             // as declared by parameters(), after the linear layers
   const std::vector<Modulation>& modulations;  // of leading_widths(), trailing_widths(); undefined if use_conv is off
   const MixerOptions& options;

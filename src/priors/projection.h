@@ -26,7 +26,7 @@ inline std::vector<at::Tensor> project(const at::Tensor& x, const std::vector<Li
 inline at::Tensor by_head(const at::Tensor& projected, int64_t heads, const Modulation& modulation = {},
                           const AfterModulation& after = {}) {
   const at::Tensor y = projected.unflatten(-1, {heads, -1});
-  const bool as_it_is = !modulation.defined() && !after.table && !after.limit;
+  const bool as_it_is = !modulation.defined() && !after.rotation && !after.limit;
   return as_it_is ? y : modulate(y, modulation, after);
 }
 

@@ -21,11 +21,7 @@ struct QueryAndKey {
 inline AfterModulation rotation(const PriorCall& call, std::optional<double> floor = std::nullopt) {
   const MixerOptions& o = call.options;
   if (!o.rotates()) return {};
-  const int64_t width = call.sizes.head_key;
-  if (call.positions.defined())
-    return {rotary_table(call.positions, width, call.value, o.rope_theta, o.dialect), floor, {}};
-  return {
-      rotary_table(call.first_position, call.value.sym_size(1), width, call.value, o.rope_theta, o.dialect), floor, {}};
+  return {rotation_of(call.positions, call.sizes.head_key, o.rope_theta, o.dialect), floor, {}};
 }
 
 // floor: positive features relu(x) + floor instead.
@@ -34,7 +30,7 @@ inline QueryAndKey query_and_key(const PriorCall& call, std::optional<double> fl
   const AfterModulation after = rotation(call, floor);
   const auto projected = [&](size_t index) {
     const at::Tensor rows = by_head(call.projected[index], options.n_head, call.modulations[index], after);
-    return floor && !after.table ? at::relu(rows) + *floor : rows;
+    return floor && !after.rotation ? at::relu(rows) + *floor : rows;
   };
   return {projected(0), projected(1)};
 }

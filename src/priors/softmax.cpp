@@ -3,49 +3,12 @@
 
 #include "fem/ops/softmax_read.h"
 #include "ops/softmax_read/visibility.h"
+#include "priors/keys_and_values.h"
 #include "priors/prior.h"
 #include "priors/query_key.h"
 
 namespace fem {
 namespace {
-
-struct KeysAndValues {
-  at::Tensor key, value;
-  std::optional<at::Tensor> mask;  // [B, Tk]
-};
-
-// Drops rows that no later token sees, once they are as many as those that are seen: a windowed cache stays bounded.
-void forget(TokenCache& cache, int64_t window) {
-  if (cache.length() < 2 * window) return;
-  TokenCache recent;
-  recent.append(cache.rows().slice(1, cache.length() - window));
-  cache = recent;
-}
-
-at::Tensor extend(TokenCache& cache, const at::Tensor& rows) {
-  cache.append(rows);
-  return cache.rows();
-}
-
-// Appends the new tokens to the caches and returns all there are.
-KeysAndValues remember(std::map<std::string, TokenCache>& caches, const KeysAndValues& fresh,
-                       std::optional<int64_t> window) {
-  if (window)
-    for (auto& [name, cache] : caches) forget(cache, *window);
-  KeysAndValues all;
-  // The mask is cached only once there is one; what came before it was visible.
-  if (fresh.mask || caches.count("visible")) {
-    const auto ones = [&](int64_t rows) {
-      return at::ones({fresh.key.size(0), rows}, fresh.key.options().dtype(at::kBool));
-    };
-    TokenCache& visible = caches["visible"];
-    if (visible.length() < caches["key"].length()) visible.append(ones(caches["key"].length()));
-    all.mask = extend(visible, fresh.mask ? *fresh.mask : ones(fresh.key.size(1)));
-  }
-  all.key = extend(caches["key"], fresh.key);
-  all.value = extend(caches["value"], fresh.value);
-  return all;
-}
 
 // Torch's attention on [v, exp(beta v)]: both are mixed by the same p in one call.
 Read sdpa_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

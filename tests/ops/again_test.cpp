@@ -33,9 +33,9 @@ struct Outcome {
   size_t holders;
 };
 Outcome read_with(Reader reader, const std::vector<at::Tensor>& in) {
-  const RotaryTable table = rotary_table(at::arange(in[0].size(1)), kWidth, in[0]);
+  const Rotation rotation = rotation_of(at::arange(in[0].size(1)), kWidth);
   const bool positive = reader == Reader::kLinear;
-  const AfterModulation turned{table, positive ? std::optional(0.1) : std::nullopt, {}};
+  const AfterModulation turned{rotation, positive ? std::optional(0.1) : std::nullopt, {}};
   const at::Tensor query = modulate(in[0], {in[3], in[4]}, turned), key = modulate(in[1], {in[3], in[4]}, turned);
   const at::Tensor value = modulate(in[2], {in[3], in[4]}, {{}, {}, 3 / in[5]});
   Outcome outcome{};

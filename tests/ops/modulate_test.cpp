@@ -20,6 +20,7 @@ struct Case {
   After after;
   bool row_positions = false;
   bool added = false;
+  Dialect dialect = Dialect::kCorrected;
 };
 
 const std::vector<Case>& cases() {
@@ -42,6 +43,8 @@ const std::vector<Case>& cases() {
       {1, 200, 3, 100, 33, After::kFeatures, false, true},
       {2, 97, 5, 12, 16, After::kClip, false, true},
       {1, 130, 1, 550, 9, After::kNothing, false, true},
+      {2, 150, 2, 10, 4, After::kRotation, false, false, Dialect::kReference},
+      {1, 70, 3, 26, 0, After::kFeatures, true, false, Dialect::kReference},
   };
   return all;
 }
@@ -60,19 +63,16 @@ struct Inputs {
   }
 };
 
-AfterModulation after_of(const Case& c, const at::Tensor& positions, const at::Tensor& x, const at::Tensor& limit,
-                         at::ScalarType table_dtype) {
+AfterModulation after_of(const Case& c, const at::Tensor& positions, const at::Tensor& limit) {
   AfterModulation after;
-  if (c.after == After::kRotation || c.after == After::kFeatures) {
-    const RotaryTable low = rotary_table(positions, c.width, at::empty({0}, table_dtype));
-    after.table = {low.cosine.to(x.scalar_type()), low.sine.to(x.scalar_type())};
-  }
+  if (c.after == After::kRotation || c.after == After::kFeatures)
+    after.rotation = rotation_of(positions, c.width, 10000.0, c.dialect);
   if (c.after == After::kFeatures) after.floor = 0.25;
   if (limit.defined()) after.limit = limit;
   return after;
 }
 
-// y, then the gradients of all inputs there are, computed in dtype on inputs (and a table) rounded to low.
+// y, then the gradients of all inputs there are, computed in dtype on inputs rounded to low.
 template <typename Function>
 std::vector<at::Tensor> run(Function function, const Case& c, const Inputs& in, const at::Tensor& g, at::ScalarType low,
                             at::ScalarType dtype) {
@@ -81,8 +81,8 @@ std::vector<at::Tensor> run(Function function, const Case& c, const Inputs& in, 
     leaves.push_back(t.defined() ? t.to(low).to(dtype).detach().clone().requires_grad_() : t);
     if (t.defined()) wanted.push_back(leaves.back());
   }
-  const at::Tensor y = function(leaves[0], Modulation{leaves[1], leaves[2], c.added},
-                                after_of(c, in.positions, leaves[0], leaves[3], low));
+  const at::Tensor y =
+      function(leaves[0], Modulation{leaves[1], leaves[2], c.added}, after_of(c, in.positions, leaves[3]));
   std::vector<at::Tensor> out = torch::autograd::grad({y}, wanted, {g.to(low).to(dtype)});
   out.insert(out.begin(), y);
   return out;
@@ -144,9 +144,9 @@ TEST_P(Modulate, StridedAndEmptyInputsGiveTheSame) {
 TEST_P(Modulate, NaNReachesItsOwnOutputsAlone) {
   at::Tensor x = at::randn({1, 3, 1, 8});
   x[0][1][0][2] = NAN;
-  const RotaryTable table = rotary_table(at::arange(3), 8, x);
+  const Rotation rotation = rotation_of(at::arange(3), 8);
   for (const auto floor : {std::optional<double>(), std::optional<double>(0.1)}) {
-    const at::Tensor y = modulate(x, {}, {table, floor, {}}).isnan();
+    const at::Tensor y = modulate(x, {}, {rotation, floor, {}}).isnan();
     EXPECT_EQ(y.sum().item<int64_t>(), 2) << "its pair";
     EXPECT_TRUE(y[0][1][0].slice(0, 2, 4).all().item<bool>());
   }
@@ -169,9 +169,9 @@ TEST(ModulateDefinition, GradientsMatchFiniteDifferencesTwice) {
       if (t.defined()) inputs.push_back(t.to(at::kDouble));
     EXPECT_TRUE(gradients_match(
         [&](const std::vector<at::Tensor>& at) -> std::vector<at::Tensor> {
-          return {modulate(at[0], {at[1], at[2], c.added},
-                           after_of(c, in.positions, at[0], at.size() > 3 ? at[3] : at::Tensor(), at::kDouble))
-                      .square()};
+          return {
+              modulate(at[0], {at[1], at[2], c.added}, after_of(c, in.positions, at.size() > 3 ? at[3] : at::Tensor()))
+                  .square()};
         },
         inputs, /*second_order=*/true));
   }
@@ -184,9 +184,12 @@ TEST(ModulateDefinition, ErrorsAreSentences) {
   EXPECT_TRUE(fails_with("expected weight of shape [C, H K]", [&] { modulate(x, {hidden, weight.slice(1, 1)}); }));
   EXPECT_TRUE(fails_with("expected weight as Float", [&] { modulate(x, {hidden, weight.to(at::kDouble)}); }));
   EXPECT_TRUE(fails_with("expected limit of shape [H, K]", [&] { modulate(x, {}, {{}, {}, at::ones({4})}); }));
-  EXPECT_TRUE(fails_with("a floor belongs to a table", [&] { modulate(x, {}, {{}, 1.0, {}}); }));
-  EXPECT_TRUE(
-      fails_with("got both", [&] { modulate(x, {}, {rotary_table(at::arange(5), 4, x), {}, at::ones({3, 4})}); }));
+  EXPECT_TRUE(fails_with("a floor belongs to a rotation", [&] { modulate(x, {}, {{}, 1.0, {}}); }));
+  const Rotation rotation = rotation_of(at::arange(5), 4);
+  EXPECT_TRUE(fails_with("got both", [&] { modulate(x, {}, {rotation, {}, at::ones({3, 4})}); }));
+  EXPECT_TRUE(fails_with("expected frequency as Double [K / 2]", [&] {
+    modulate(x, {}, {Rotation{rotation.positions, rotation.frequency.to(at::kFloat)}, {}, {}});
+  }));
 }
 
 }  // namespace

@@ -4,10 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "support/error_text.h"
+#include "support/kernel_test.h"
 #include "support/tolerance.h"
 
 namespace fem::testing {
 namespace {
+
+constexpr int64_t kFar = int64_t{1} << 40;
+
+using RotaryKernel = KernelTest;
+FEM_ON_EVERY_ISA(RotaryKernel);
 
 at::Tensor score(const at::Tensor& q, const at::Tensor& k, int64_t at_q, int64_t at_k, Dialect dialect) {
   const auto turned = [&](const at::Tensor& x, int64_t position) {
@@ -38,36 +44,47 @@ TEST(Rotary, DependsOnDistancesAloneButInTheReferenceDialect) {
   EXPECT_GT(gap(Dialect::kReference), 1e-3);
 }
 
-TEST(Rotary, TablesThatAreRememberedEqualThoseOfTheirPositions) {
+TEST_P(RotaryKernel, MatchesTheDefinitionNearAndFar) {
   for (const auto dialect : {Dialect::kCorrected, Dialect::kReference})
-    for (const auto& [start, length] : {std::pair<int64_t, int64_t>{0, 5}, {3, 1}, {2, 40}, {100, 7}, {0, 0}}) {
-      const at::Tensor like = at::empty({0});
-      const RotaryTable remembered = rotary_table(start, length, 12, like, 777.0, dialect);
-      const RotaryTable expected = rotary_table(at::arange(start, start + length), 12, like, 777.0, dialect);
-      EXPECT_TRUE(at::equal(remembered.cosine, expected.cosine)) << start;
-      EXPECT_TRUE(at::equal(remembered.sine, expected.sine)) << start;
+    for (const int64_t start : {int64_t{0}, int64_t{61}, int64_t{1000}, int64_t{1} << 31, kFar}) {
+      const at::Tensor x = at::randn({2, 150, 3, 22}), positions = at::arange(start, start + 150);
+      const RotaryTable table = rotary_table(rotation_of(positions, 22, 777.0, dialect), at::empty({0}, at::kDouble));
+      const at::Tensor exact = x.to(at::kDouble) * table.cosine.unsqueeze(1) +
+                               x.to(at::kDouble).unflatten(-1, {-1, 2}).flip(-1).flatten(-2) * table.sine.unsqueeze(1);
+      EXPECT_TRUE(close(rotary(x, positions, 777.0, dialect), exact, kFloat32Exact)) << start;
     }
-  EXPECT_EQ(rotary_table(1, 2, 4, at::empty({0}, at::kDouble)).sine.scalar_type(), at::kDouble);
 }
 
-TEST(Rotary, OffsetsAndRowsOfPositionsAgree) {
-  const at::Tensor x = at::randn({2, 9, 2, 4});
-  const at::Tensor all = rotary(x, at::arange(9));
-  EXPECT_TRUE(at::equal(rotary(x.slice(1, 4), at::arange(4, 9)), all.slice(1, 4)));
-  EXPECT_TRUE(at::equal(rotary(x, at::arange(9).expand({2, 9})), all));
+// What a position gets depends on the position alone, not on where a call or a row begins.
+TEST_P(RotaryKernel, OffsetsAndRowsOfPositionsAgree) {
+  for (const int64_t start : {int64_t{0}, int64_t{50}, kFar}) {
+    const at::Tensor x = at::randn({2, 130, 2, 4}), positions = at::arange(start, start + 130);
+    const at::Tensor all = rotary(x, positions);
+    for (const int64_t cut : {1, 64, 77})
+      EXPECT_TRUE(at::equal(rotary(x.slice(1, cut), positions.slice(0, cut)), all.slice(1, cut)));
+    EXPECT_TRUE(at::equal(rotary(x, positions.expand({2, 130})), all));
+    EXPECT_TRUE(at::equal(rotary(x.flip(1), positions.flip(0)), all.flip(1)));
+    EXPECT_TRUE(at::equal(rotary(x, positions.to(start < kFar ? at::kInt : at::kLong)), all));
+  }
 }
 
+// Far positions are as exact as near ones: a product of position and frequency alone would be off by 1e-4 rad there.
 TEST(Rotary, KeepsItsAnglesFarOut) {
-  const int64_t far = 1000000;
-  const at::Tensor x = at::ones({1, 1, 1, 2});
-  const at::Tensor y = rotary(x, at::tensor({far}));
-  EXPECT_NEAR(y[0][0][0][0].item<double>(), std::cos(1e6) - std::sin(1e6), 1e-6);
+  at::manual_seed(2);
+  const at::Tensor q = at::randn({8}, at::kDouble), k = at::randn({8}, at::kDouble);
+  const double near = score(q, k, 5, 2, Dialect::kCorrected).item<double>();
+  EXPECT_NEAR(score(q, k, kFar + 5, kFar + 2, Dialect::kCorrected).item<double>(), near, 1e-6);
+  const auto narrow = [&](int64_t far) {
+    return score(q.to(at::kFloat), k.to(at::kFloat), far + 5, far + 2, Dialect::kCorrected).item<double>();
+  };
+  EXPECT_NEAR(narrow(kFar), near, 64 * kEps32);
+  EXPECT_NEAR(narrow(0), near, 64 * kEps32);
 }
 
 TEST(Rotary, ErrorsAreSentences) {
   const at::Tensor x = at::randn({2, 5, 3, 4});
   EXPECT_TRUE(fails_with("expected an even width K", [&] { rotary(x.slice(3, 1), at::arange(5)); }));
-  EXPECT_TRUE(fails_with("expected cosine of shape [T, K]", [&] { rotary(x, at::arange(4)); }));
+  EXPECT_TRUE(fails_with("expected positions of shape [T] or [B, T]", [&] { rotary(x, at::arange(4)); }));
   EXPECT_TRUE(fails_with("expected integer positions", [&] { rotary(x, at::randn({5})); }));
 }
 

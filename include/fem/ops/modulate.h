@@ -19,11 +19,11 @@ struct Modulation {
 };
 
 // x [B, T, H, K] modulated (N = H K), then at most one of
-//   table: rotated (rotary.h), and relu(y) + floor if there is a floor
+//   rotation: rotated by the tokens' positions (rotary.h), and relu(y) + floor if there is a floor
 //   limit [H, K], positive: clipped to |y| <= limit
 // Gradients flow to x, hidden, weight and limit.
 struct AfterModulation {
-  std::optional<RotaryTable> table;
+  std::optional<Rotation> rotation;
   std::optional<double> floor;
   std::optional<at::Tensor> limit;
 };

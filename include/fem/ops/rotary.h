@@ -8,24 +8,28 @@ namespace fem {
 // trained with it), or the paper's equations as printed. docs/notation.md lists the differences.
 enum class Dialect { kCorrected, kReference, kPaper };
 
-// y_c = x_c cosine_c + x_c' sine_c, where c' is the other element of the pair (2m, 2m + 1). [T, K] or [B, T, K] each.
+// Rotary position embedding: the pairs of a head of even width K turn with the position. Angles are formed in float64
+// for the positions of a call and forgotten with it; they are as exact at position 2^40 as at 0.
+struct Rotation {
+  at::Tensor positions;  // [T] or [B, T], integers
+  at::Tensor frequency;  // [K/2] float64, radians a position
+  bool halves = false;   // element c takes frequency c mod K/2 instead of its pair's: not a rotation
+};
+
+//   kCorrected, kPaper: pairs (2m, 2m+1) turn by position * theta^(-2m/K): scores depend on distances alone
+//   kReference:         the same pairs by halves, frequencies rounded to float32
+Rotation rotation_of(const at::Tensor& positions, int64_t width, double theta = 10000.0,
+                     Dialect dialect = Dialect::kCorrected);
+
+// x [B, T, H, K] at integer positions [T] or [B, T].
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta = 10000.0,
+                  Dialect dialect = Dialect::kCorrected);
+
+// The definition: y_c = x_c cosine_c + x_c' sine_c, where c' is the other element of the pair. [T, K] or [B, T, K]
+// each, in the dtype of like.
 struct RotaryTable {
   at::Tensor cosine, sine;
 };
-
-// The table of integer positions [T] or [B, T] for heads of width K, even, in the dtype and on the device of like.
-//   kCorrected, kPaper: pairs (2m, 2m+1) turn by position * theta^(-2m/K): a rotation, scores depend on distances alone
-//   kReference:         the same pairs, but element c takes the angle of frequency c mod K/2: not a rotation
-RotaryTable rotary_table(const at::Tensor& positions, int64_t width, const at::Tensor& like, double theta = 10000.0,
-                         Dialect dialect = Dialect::kCorrected);
-
-// The table of positions start, start + 1, ... start + length - 1. Tables are computed once and remembered, one for
-// each width, theta, dialect, dtype and device.
-RotaryTable rotary_table(int64_t start, const c10::SymInt& length, int64_t width, const at::Tensor& like,
-                         double theta = 10000.0, Dialect dialect = Dialect::kCorrected);
-
-// Rotary position embedding of x [B, T, H, K] at integer positions [T] or [B, T].
-at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta = 10000.0,
-                  Dialect dialect = Dialect::kCorrected);
+RotaryTable rotary_table(const Rotation& rotation, const at::Tensor& like);
 
 }  // namespace fem

@@ -15,19 +15,26 @@ using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensor
 // LayerNorm over the last dimension. An operator that is given the result may make it again.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
+// The arguments of modulate that are no tensors.
+struct ModulateNumbers {
+  bool halves = false;
+  std::optional<double> floor = std::nullopt;
+  bool added = false;
+};
+
 // While one is alive in this thread, outputs of modulate and layer_norm that operators are given are made again in
 // backward. Second derivatives with respect to such an output itself are then not to be had; those of all it was made
 // from are.
 class MakeAgainGuard {
  public:
-  enum class Maker : int64_t { kNone, kModulate, kAddedModulate, kLayerNorm };
+  enum class Maker : int64_t { kNone, kModulate, kLayerNorm };
 
   // An output, and what it was made from. While it is held weakly, no other tensor has its address.
   struct Made {
     WeakTensor output;
     Maker maker;
-    torch::autograd::variable_list inputs;  // modulate: x, hidden, weight, cosine, sine, limit; layer_norm: its own
-    std::optional<double> floor;
+    torch::autograd::variable_list inputs;  // modulate: x, hidden, weight, positions, frequency, limit
+    ModulateNumbers numbers;
   };
 
   // Outputs of fewer elements than smallest are kept as they are.
@@ -38,7 +45,7 @@ class MakeAgainGuard {
 
   static MakeAgainGuard* current();  // the innermost, or null
   void add(const at::Tensor& output, Maker maker, torch::autograd::variable_list inputs,
-           std::optional<double> floor = std::nullopt);
+           const ModulateNumbers& numbers = {});
   const Made* find(const at::Tensor& output) const;
 
  private:
@@ -56,7 +63,7 @@ class KeptInputs {
  private:
   torch::autograd::variable_list tensors_;
   std::vector<int64_t> makers_;
-  std::vector<double> floors_;
+  std::vector<double> numbers_;  // of every input halves, floor (NaN: none), added
 };
 
 // In backward.
@@ -73,7 +80,7 @@ class SavedInputs {
  private:
   torch::autograd::variable_list tensors_;
   std::vector<int64_t> makers_;
-  std::vector<double> floors_;
+  std::vector<double> numbers_;
 };
 
 }  // namespace fem

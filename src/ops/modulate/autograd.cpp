@@ -20,25 +20,29 @@ struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
   static constexpr bool is_traceable = true;
 
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const OptionalTensor& hidden,
-                            const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                            std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                            const OptionalTensor& weight, const OptionalTensor& positions,
+                            const OptionalTensor& frequency, bool halves, std::optional<double> floor,
+                            const OptionalTensor& limit, bool added) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    ctx->save_for_backward(
-        {x, or_undefined(hidden), or_undefined(weight), or_undefined(cosine), or_undefined(sine), or_undefined(limit)});
+    ctx->save_for_backward({x, or_undefined(hidden), or_undefined(weight), or_undefined(positions),
+                            or_undefined(frequency), or_undefined(limit)});
+    ctx->saved_data["halves"] = halves;
     ctx->saved_data["floor"] = floor;
     ctx->saved_data["added"] = added;
-    return call_modulate(x, hidden, weight, cosine, sine, floor, limit, added);
+    return call_modulate(x, hidden, weight, positions, frequency, halves, floor, limit, added);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const variable_list saved = ctx->get_saved_variables();
     const auto [dx, dhidden, dweight, dlimit] = call_modulate_backward(
         grad[0], saved[0], if_defined(saved[1]), if_defined(saved[2]), if_defined(saved[3]), if_defined(saved[4]),
-        ctx->saved_data["floor"].toOptional<double>(), if_defined(saved[5]), ctx->saved_data["added"].toBool());
+        ctx->saved_data["halves"].toBool(), ctx->saved_data["floor"].toOptional<double>(), if_defined(saved[5]),
+        ctx->saved_data["added"].toBool());
     const at::Tensor none;
     return {dx,
             saved[1].defined() ? dhidden : none,
             saved[2].defined() ? dweight : none,
+            none,
             none,
             none,
             none,
@@ -48,29 +52,32 @@ struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
 };
 
 at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                             const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                             const OptionalTensor& limit, bool added) {
-  if (under_transform()) return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit, added);
+                             const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
+                             std::optional<double> floor, const OptionalTensor& limit, bool added) {
+  if (under_transform())
+    return modulate_by_definition(x, hidden, weight, positions, frequency, halves, floor, limit, added);
   if (without_gradients()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call_modulate(x, hidden, weight, cosine, sine, floor, limit, added);
+    return call_modulate(x, hidden, weight, positions, frequency, halves, floor, limit, added);
   }
-  const at::Tensor y = ModulateFunction::apply(x, hidden, weight, cosine, sine, floor, limit, added);
+  const at::Tensor y = ModulateFunction::apply(x, hidden, weight, positions, frequency, halves, floor, limit, added);
   if (MakeAgainGuard* guard = MakeAgainGuard::current()) {
     variable_list inputs{x};
-    for (const OptionalTensor& input : {hidden, weight, cosine, sine, limit}) inputs.push_back(or_undefined(input));
-    guard->add(y, added ? MakeAgainGuard::Maker::kAddedModulate : MakeAgainGuard::Maker::kModulate, std::move(inputs),
-               floor);
+    for (const OptionalTensor& input : {hidden, weight, positions, frequency, limit})
+      inputs.push_back(or_undefined(input));
+    guard->add(y, MakeAgainGuard::Maker::kModulate, std::move(inputs), {halves, floor, added});
   }
   return y;
 }
 
 Tensors4 gradient_autograd(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
-                           const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                           std::optional<double> floor, const OptionalTensor& limit, bool added) {
-  if (at::GradMode::is_enabled()) return modulate_gradient(grad, x, hidden, weight, cosine, sine, floor, limit, added);
+                           const OptionalTensor& weight, const OptionalTensor& positions,
+                           const OptionalTensor& frequency, bool halves, std::optional<double> floor,
+                           const OptionalTensor& limit, bool added) {
+  if (at::GradMode::is_enabled())
+    return modulate_gradient(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call_modulate_backward(grad, x, hidden, weight, cosine, sine, floor, limit, added);
+  return call_modulate_backward(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& x,
 }
 
 void check(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-           const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
+           const OptionalTensor& positions, const OptionalTensor& frequency, std::optional<double> floor,
            const OptionalTensor& limit) {
   FEM_CHECK(x.dim() == 4, "modulate: expected x of shape [B, T, H, K], got ", shape_of(x));
   const auto dtype = x.scalar_type();
@@ -35,17 +35,24 @@ void check(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTens
                    weight->sym_size(1) == x.sym_size(2) * x.sym_size(3),
                "[C, H K]");
   }
-  FEM_CHECK(cosine.has_value() == sine.has_value(), "modulate: expected cosine and sine together");
-  FEM_CHECK(!(limit && (cosine || floor)), "modulate: expected a table (and floor) or a limit, got both");
-  FEM_CHECK(!floor || cosine, "modulate: a floor belongs to a table, got it alone");
-  if (cosine) {
-    FEM_CHECK(x.sym_size(3) % 2 == 0, "modulate: expected an even width K to rotate, got x ", shape_of(x));
-    for (const at::Tensor* table : {&*cosine, &*sine})
-      check_like(table == &*cosine ? "cosine" : "sine", *table, x,
-                 (table->dim() == 2 || (table->dim() == 3 && table->sym_size(0) == x.sym_size(0))) &&
-                     table->dim() == cosine->dim() && table->sym_size(-2) == x.sym_size(1) &&
-                     table->sym_size(-1) == x.sym_size(3),
-                 "[T, K] or [B, T, K]");
+  FEM_CHECK(!(limit && (positions || floor)), "modulate: expected positions (and floor) or a limit, got both");
+  FEM_CHECK(positions.has_value() == frequency.has_value(),
+            "modulate: expected positions and frequency together, got only ", positions ? "positions" : "frequency");
+  FEM_CHECK(!floor || positions, "modulate: a floor belongs to a rotation, got it without positions");
+  if (positions) {
+    FEM_CHECK(x.sym_size(3) % 2 == 0,
+              "modulate: expected an even width K to rotate, because elements turn in pairs, got x ", shape_of(x));
+    FEM_CHECK(at::isIntegralType(positions->scalar_type(), /*includeBool=*/false) && positions->device() == x.device(),
+              "modulate: expected integer positions on ", x.device(), " like x, got ", positions->scalar_type(), " on ",
+              positions->device());
+    FEM_CHECK((positions->dim() == 1 || (positions->dim() == 2 && positions->sym_size(0) == x.sym_size(0))) &&
+                  positions->sym_size(-1) == x.sym_size(1),
+              "modulate: expected positions of shape [T] or [B, T] to match x ", shape_of(x), ", got ",
+              shape_of(*positions));
+    FEM_CHECK(frequency->scalar_type() == at::kDouble && frequency->dim() == 1 &&
+                  2 * frequency->sym_size(0) == x.sym_size(3) && frequency->device() == x.device(),
+              "modulate: expected frequency as Double [K / 2] on ", x.device(), " to match x ", shape_of(x), ", got ",
+              frequency->scalar_type(), " ", shape_of(*frequency), " on ", frequency->device());
   }
   if (limit)
     check_like("limit", *limit, x,
@@ -54,36 +61,36 @@ void check(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTens
 }
 
 at::Tensor modulate_checked(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                            const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                            const OptionalTensor& limit, bool added) {
-  check(x, hidden, weight, cosine, sine, floor, limit);
-  return modulate_by_definition(x, hidden, weight, cosine, sine, floor, limit, added);
+                            const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
+                            std::optional<double> floor, const OptionalTensor& limit, bool added) {
+  check(x, hidden, weight, positions, frequency, floor, limit);
+  return modulate_by_definition(x, hidden, weight, positions, frequency, halves, floor, limit, added);
 }
 
 at::Tensor modulate_on_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                           const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                           const OptionalTensor& limit, bool added) {
-  check(x, hidden, weight, cosine, sine, floor, limit);
+                           const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
+                           std::optional<double> floor, const OptionalTensor& limit, bool added) {
+  check(x, hidden, weight, positions, frequency, floor, limit);
   const auto run = x.scalar_type() == at::kDouble ? modulate_by_definition : modulate_cpu;
-  return run(x, hidden, weight, cosine, sine, floor, limit, added);
+  return run(x, hidden, weight, positions, frequency, halves, floor, limit, added);
 }
 
 at::Tensor modulate_shape(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                          const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                          const OptionalTensor& limit, bool) {
-  check(x, hidden, weight, cosine, sine, floor, limit);
+                          const OptionalTensor& positions, const OptionalTensor& frequency, bool,
+                          std::optional<double> floor, const OptionalTensor& limit, bool) {
+  check(x, hidden, weight, positions, frequency, floor, limit);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
 
 Tensors4 gradient_on_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
-                         const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                         std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                         const OptionalTensor& weight, const OptionalTensor& positions, const OptionalTensor& frequency,
+                         bool halves, std::optional<double> floor, const OptionalTensor& limit, bool added) {
   const auto run = x.scalar_type() == at::kDouble ? modulate_gradient : modulate_backward_cpu;
-  return run(grad, x, hidden, weight, cosine, sine, floor, limit, added);
+  return run(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
 }
 
 Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& x, const OptionalTensor& hidden,
-                         const OptionalTensor& weight, const OptionalTensor&, const OptionalTensor&,
+                         const OptionalTensor& weight, const OptionalTensor&, const OptionalTensor&, bool,
                          std::optional<double>, const OptionalTensor& limit, bool) {
   const auto like = [&](const OptionalTensor& input) {
     return input ? at::empty_symint(input->sym_sizes(), x.options()) : at::empty({0}, x.options());
@@ -94,34 +101,33 @@ Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& x, const OptionalT
 }  // namespace
 
 at::Tensor call_modulate(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                         const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                         const OptionalTensor& limit, bool added) {
+                         const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
+                         std::optional<double> floor, const OptionalTensor& limit, bool added) {
   static const auto op = find_operator<ModulateOp>("fem::modulate");
-  return op.call(x, hidden, weight, cosine, sine, floor, limit, added);
+  return op.call(x, hidden, weight, positions, frequency, halves, floor, limit, added);
 }
 
 Tensors4 call_modulate_backward(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
-                                const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                                std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                                const OptionalTensor& weight, const OptionalTensor& positions,
+                                const OptionalTensor& frequency, bool halves, std::optional<double> floor,
+                                const OptionalTensor& limit, bool added) {
   static const auto op = find_operator<ModulateBackwardOp>("fem::modulate_backward");
-  return op.call(grad, x, hidden, weight, cosine, sine, floor, limit, added);
+  return op.call(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
 }
 
 at::Tensor modulate(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after) {
-  const bool turned = after.table.has_value();
-  return call_modulate(x, if_defined(modulation.hidden), if_defined(modulation.weight),
-                       turned ? OptionalTensor(after.table->cosine) : std::nullopt,
-                       turned ? OptionalTensor(after.table->sine) : std::nullopt, after.floor, after.limit,
-                       modulation.added);
+  const Rotation rotation = after.rotation.value_or(Rotation());
+  return call_modulate(x, if_defined(modulation.hidden), if_defined(modulation.weight), if_defined(rotation.positions),
+                       if_defined(rotation.frequency), rotation.halves, after.floor, after.limit, modulation.added);
 }
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
-      "modulate(Tensor x, Tensor? hidden=None, Tensor? weight=None, Tensor? cosine=None, Tensor? sine=None, "
-      "float? floor=None, Tensor? limit=None, bool added=False) -> Tensor");
+      "modulate(Tensor x, Tensor? hidden=None, Tensor? weight=None, Tensor? positions=None, Tensor? frequency=None, "
+      "bool halves=False, float? floor=None, Tensor? limit=None, bool added=False) -> Tensor");
   m.def(
-      "modulate_backward(Tensor grad, Tensor x, Tensor? hidden, Tensor? weight, Tensor? cosine, Tensor? sine, "
-      "float? floor, Tensor? limit, bool added) -> (Tensor, Tensor, Tensor, Tensor)");
+      "modulate_backward(Tensor grad, Tensor x, Tensor? hidden, Tensor? weight, Tensor? positions, Tensor? frequency, "
+      "bool halves, float? floor, Tensor? limit, bool added) -> (Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {
   m.impl("modulate", modulate_on_cpu);

@@ -7,13 +7,13 @@
 namespace fem {
 
 using ModulateOp = at::Tensor(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                              const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                              const OptionalTensor& limit, bool added);
+                              const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
+                              std::optional<double> floor, const OptionalTensor& limit, bool added);
 
 // Gradients of (x, hidden, weight, limit); those of absent inputs have no elements.
 using ModulateBackwardOp = Tensors4(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
-                                    const OptionalTensor& weight, const OptionalTensor& cosine,
-                                    const OptionalTensor& sine, std::optional<double> floor,
+                                    const OptionalTensor& weight, const OptionalTensor& positions,
+                                    const OptionalTensor& frequency, bool halves, std::optional<double> floor,
                                     const OptionalTensor& limit, bool added);
 
 ModulateOp call_modulate;                   // through the dispatcher

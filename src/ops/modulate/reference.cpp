@@ -19,25 +19,29 @@ at::Tensor modulate_definition(const at::Tensor& x, const Modulation& modulation
     y = modulation.added ? x + c : x * (1 + c);
   }
   if (after.limit) return y.clamp(-*after.limit, *after.limit);
-  if (after.table) y = y * after.table->cosine.unsqueeze(-2) + partners(y) * after.table->sine.unsqueeze(-2);
+  if (after.rotation) {
+    const RotaryTable table = rotary_table(*after.rotation, x);
+    y = y * table.cosine.unsqueeze(-2) + partners(y) * table.sine.unsqueeze(-2);
+  }
   return after.floor ? at::relu(y) + *after.floor : y;
 }
 
 at::Tensor modulate_by_definition(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                                  const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                                  const OptionalTensor& limit, bool added) {
+                                  const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
+                                  std::optional<double> floor, const OptionalTensor& limit, bool added) {
   AfterModulation after{std::nullopt, floor, limit};
-  if (cosine) after.table = {*cosine, *sine};
+  if (positions) after.rotation = {*positions, *frequency, halves};
   const Modulation modulation{hidden.value_or(at::Tensor()), weight.value_or(at::Tensor()), added};
   return modulate_definition(x, modulation, after).clone(at::MemoryFormat::Contiguous);
 }
 
 Tensors4 modulate_gradient(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
-                           const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                           std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                           const OptionalTensor& weight, const OptionalTensor& positions,
+                           const OptionalTensor& frequency, bool halves, std::optional<double> floor,
+                           const OptionalTensor& limit, bool added) {
   const auto definition = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
-    return {modulate_by_definition(in[0], if_defined(in[1]), if_defined(in[2]), cosine, sine, floor, if_defined(in[3]),
-                                   added)};
+    return {modulate_by_definition(in[0], if_defined(in[1]), if_defined(in[2]), positions, frequency, halves, floor,
+                                   if_defined(in[3]), added)};
   };
   const auto or_undefined = [](const OptionalTensor& input) { return input.value_or(at::Tensor()); };
   const auto d = gradient_of(definition, {x, or_undefined(hidden), or_undefined(weight), or_undefined(limit)}, {grad});

@@ -1,11 +1,6 @@
 #include "fem/ops/rotary.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
-
-#include <map>
-#include <mutex>
 
 #include "fem/ops/modulate.h"
 #include "util/check.h"
@@ -13,72 +8,34 @@
 
 namespace fem {
 
-RotaryTable rotary_table(const at::Tensor& positions, int64_t width, const at::Tensor& like, double theta,
-                         Dialect dialect) {
-  FEM_CHECK(!positions.is_floating_point() && (positions.dim() == 1 || positions.dim() == 2),
-            "rotary: expected integer positions of shape [T] or [B, T], got ", positions.scalar_type(), " ",
-            shape_of(positions));
+Rotation rotation_of(const at::Tensor& positions, int64_t width, double theta, Dialect dialect) {
   FEM_CHECK(width % 2 == 0, "rotary: expected an even width K, because elements turn in pairs, got ", width);
   const int64_t half = width / 2;
-  // Angles in float64: position * frequency in float32 is off by 1e-3 rad at 32k tokens. The authors' frequencies,
-  // though, are rounded to float32, and checkpoints have learnt with those.
-  const at::ScalarType precision = dialect == Dialect::kReference ? at::kFloat : at::kDouble;
-  const at::Tensor exponent = at::arange(half, like.options().dtype(precision)) / static_cast<double>(half);
-  const at::Tensor frequency = at::pow(theta, exponent).reciprocal().to(at::kDouble);
-  const at::Tensor angle = positions.to(at::kDouble).unsqueeze(-1) * frequency;  // [(B,) T, K/2]
-  // Element c = 2m or 2m + 1 takes the angle of pair m, or in the reference dialect of frequency c mod K/2.
+  const bool reference = dialect == Dialect::kReference;
+  // The authors' frequencies are rounded to float32, and checkpoints have learnt with those.
+  const at::Tensor exponent =
+      at::arange(half, positions.options().dtype(reference ? at::kFloat : at::kDouble)) / static_cast<double>(half);
+  return {positions, at::pow(theta, exponent).reciprocal().to(at::kDouble), reference};
+}
+
+RotaryTable rotary_table(const Rotation& rotation, const at::Tensor& like) {
+  // Angles in two parts, a + b: position times the first eight bits of the frequency is exact up to 2^45, and of the
+  // others the product loses little. One product in float64 is off by 1e-4 rad at 2^40 (in float32 by 1e-3 at 2^15).
+  const at::Tensor first = rotation.frequency.to(at::kBFloat16).to(at::kDouble);
+  const at::Tensor position = rotation.positions.to(at::kDouble).unsqueeze(-1);
+  const at::Tensor a = position * first, b = position * (rotation.frequency - first);  // [(B,) T, K/2]
+  const at::Tensor cosine = a.cos() * b.cos() - a.sin() * b.sin(), sine = a.sin() * b.cos() + a.cos() * b.sin();
+  // Element c = 2m or 2m + 1 takes the angle of pair m; by halves, of frequency c mod K/2.
   const auto spread = [&](const at::Tensor& x) {
-    return dialect == Dialect::kReference ? at::cat({x, x}, -1) : at::stack({x, x}, -1).flatten(-2);
+    return rotation.halves ? at::cat({x, x}, -1) : at::stack({x, x}, -1).flatten(-2);
   };
-  const at::Tensor sine = spread(angle.sin());
-  const at::Tensor even = sine.slice(-1, 0, std::nullopt, 2).neg(), odd = sine.slice(-1, 1, std::nullopt, 2);
-  return {spread(angle.cos()).to(like.scalar_type()), at::stack({even, odd}, -1).flatten(-2).to(like.scalar_type())};
-}
-
-namespace {
-
-// Tables of the positions 0 ... n - 1, which grow to what was asked for and a half more.
-class RememberedTables {
- public:
-  RotaryTable rows(int64_t start, int64_t length, int64_t width, const at::Tensor& like, double theta,
-                   Dialect dialect) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    RotaryTable& table = tables_[{width, theta, dialect, like.scalar_type(), like.device().str()}];
-    const int64_t end = start + length;
-    if (!table.cosine.defined() || table.cosine.size(0) < end) {
-      const c10::InferenceMode usable_in_training(false);
-      const at::NoGradGuard no_grad;
-      const at::Tensor positions = at::arange(end + end / 2, like.options().dtype(at::kLong));
-      table = rotary_table(positions, width, like, theta, dialect);
-    }
-    return {table.cosine.narrow(0, start, length), table.sine.narrow(0, start, length)};
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::tuple<int64_t, double, Dialect, at::ScalarType, std::string>, RotaryTable> tables_;
-};
-
-// A graph that is being traced must hold the computation, not a tensor of this process.
-bool is_traced(const at::Tensor& x) {
-  const c10::DispatchKeySet wrapped({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-                                     c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
-  return c10::impl::TorchDispatchModeTLS::any_modes_set() || x.is_meta() || x.key_set().has_any(wrapped);
-}
-
-}  // namespace
-
-RotaryTable rotary_table(int64_t start, const c10::SymInt& length, int64_t width, const at::Tensor& like, double theta,
-                         Dialect dialect) {
-  static RememberedTables remembered;
-  if (!is_traced(like) && !length.is_symbolic())
-    return remembered.rows(start, length.expect_int(), width, like, theta, dialect);
-  const at::Tensor positions = at::arange(length, like.options().dtype(at::kLong)) + start;
-  return rotary_table(positions, width, like, theta, dialect);
+  const at::Tensor sines = spread(sine).unflatten(-1, {-1, 2});
+  return {spread(cosine).to(like.scalar_type()),
+          at::stack({-sines.select(-1, 0), sines.select(-1, 1)}, -1).flatten(-2).to(like.scalar_type())};
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta, Dialect dialect) {
-  return modulate(x, {}, {rotary_table(positions, width_of(x), x, theta, dialect), {}, {}});
+  return modulate(x, {}, {rotation_of(positions, width_of(x), theta, dialect), {}, {}});
 }
 
 }  // namespace fem

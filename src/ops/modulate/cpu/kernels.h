@@ -13,16 +13,24 @@ constexpr int64_t kFewRows = 4;     // tokens up to which packing the weight wou
 
 using cpu::Rows;
 
+// How positions become angles; frequency null: not rotated.
+struct Angles {
+  const double* frequency;  // [K / 2]
+  bool halves;              // element c takes frequency c mod K / 2; else c / 2
+  const int64_t* position;  // [T], or [B, T] with batch = T
+  int64_t batch;
+  const double *step_cosine, *step_sine;  // [K] the angles of position 1, as form_angles writes them
+};
+
 struct Modulate {
   bool bfloat16;  // else float32
   int64_t rows, tokens, heads, width, hidden_width;
   Rows x;
-  const void* hidden;         // [rows, C] contiguous; null: c is 0
-  const void* weight;         // [C, H K], unit column stride
-  int64_t weight_row;         // its row stride
-  bool added;                 // x + c; else x (1 + c)
-  const void *cosine, *sine;  // [T, K], or [B, T, K] with table_batch = T K; null: not rotated
-  int64_t table_batch;
+  const void* hidden;  // [rows, C] contiguous; null: c is 0
+  const void* weight;  // [C, H K], unit column stride
+  int64_t weight_row;  // its row stride
+  bool added;          // x + c; else x (1 + c)
+  Angles angles;
   bool positive;  // relu(y) + floor
   float floor;
   const float* limit;  // [H, K]; null: not clipped
@@ -50,6 +58,7 @@ struct Sums {
 };
 
 FEM_DECLARE_KERNEL(Sizes, sizes, const Modulate&)
+FEM_DECLARE_KERNEL(void, angles_at, const Angles&, int64_t width, int64_t position, double* cosine, double* sine)
 FEM_DECLARE_KERNEL(void, pack_weight, const Modulate&, float* panels, float* transposed)  // transposed may be null
 // Items are blocks of kBlockRows tokens.
 FEM_DECLARE_KERNEL(void, forward, const Modulate&, Packed, int64_t begin, int64_t end, float* scratch)

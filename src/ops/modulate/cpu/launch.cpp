@@ -16,18 +16,39 @@ at::Tensor contiguous(const OptionalTensor& x) { return x ? x->contiguous() : at
 const void* data_of(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
 Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 
+// How positions become angles, and the turn from one position to the next.
+struct Turning {
+  at::Tensor positions, frequency, step;
+  Angles angles{};
+
+  Turning(const OptionalTensor& given_positions, const OptionalTensor& given_frequency, bool halves) {
+    if (!given_positions) return;
+    positions = given_positions->to(at::kLong).contiguous();
+    frequency = given_frequency->contiguous();
+    const int64_t width = 2 * frequency.size(0);
+    step = at::empty({2, width}, frequency.options());
+    angles.frequency = frequency.const_data_ptr<double>();
+    angles.halves = halves;
+    angles.position = positions.const_data_ptr<int64_t>();
+    angles.batch = positions.dim() == 2 ? positions.size(1) : 0;
+    angles.step_cosine = step.const_data_ptr<double>();
+    angles.step_sine = angles.step_cosine + width;
+    angles_at()(angles, width, 1, step.data_ptr<double>(), step.data_ptr<double>() + width);
+  }
+};
+
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
 struct Inputs {
-  at::Tensor x, hidden, weight, cosine, sine, limit;
+  at::Tensor x, hidden, weight, limit;
+  Turning turning;
 
-  Inputs(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight, const OptionalTensor& cosine,
-         const OptionalTensor& sine, const OptionalTensor& limit)
+  Inputs(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
+         const OptionalTensor& positions, const OptionalTensor& frequency, bool halves, const OptionalTensor& limit)
       : x(unit_stride(x)),
         hidden(contiguous(hidden)),
         weight(weight ? unit_stride(*weight) : at::Tensor()),
-        cosine(contiguous(cosine)),
-        sine(contiguous(sine)),
-        limit(limit ? limit->to(at::kFloat).contiguous() : at::Tensor()) {}
+        limit(limit ? limit->to(at::kFloat).contiguous() : at::Tensor()),
+        turning(positions, frequency, halves) {}
 
   void fill(Modulate& a, std::optional<double> floor, bool added) const {
     a.bfloat16 = x.scalar_type() == at::kBFloat16;
@@ -40,9 +61,7 @@ struct Inputs {
     a.hidden = a.hidden_width ? data_of(hidden) : nullptr;
     a.weight = data_of(weight);
     a.weight_row = weight.defined() ? weight.stride(0) : 0;
-    a.cosine = data_of(cosine);
-    a.sine = data_of(sine);
-    a.table_batch = cosine.defined() && cosine.dim() == 3 ? a.tokens * a.width : 0;
+    a.angles = turning.angles;
     a.added = added;
     a.positive = floor.has_value();
     a.floor = static_cast<float>(floor.value_or(0));
@@ -71,9 +90,9 @@ int64_t blocks_of(const Modulate& a) { return (a.rows + kBlockRows - 1) / kBlock
 }  // namespace
 
 at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                        const OptionalTensor& cosine, const OptionalTensor& sine, std::optional<double> floor,
-                        const OptionalTensor& limit, bool added) {
-  const Inputs in(x, hidden, weight, cosine, sine, limit);
+                        const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
+                        std::optional<double> floor, const OptionalTensor& limit, bool added) {
+  const Inputs in(x, hidden, weight, positions, frequency, halves, limit);
   const at::Tensor y = at::empty(x.sizes(), x.options());
   if (y.numel() == 0) return y;
   Modulate a{};
@@ -88,9 +107,10 @@ at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const
 }
 
 Tensors4 modulate_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
-                               const OptionalTensor& weight, const OptionalTensor& cosine, const OptionalTensor& sine,
-                               std::optional<double> floor, const OptionalTensor& limit, bool added) {
-  const Inputs in(x, hidden, weight, cosine, sine, limit);
+                               const OptionalTensor& weight, const OptionalTensor& positions,
+                               const OptionalTensor& frequency, bool halves, std::optional<double> floor,
+                               const OptionalTensor& limit, bool added) {
+  const Inputs in(x, hidden, weight, positions, frequency, halves, limit);
   const at::Tensor dy = unit_stride(grad.to(x.scalar_type()));
   const auto none = [&] { return at::empty({0}, x.options()); };
   const at::Tensor dx = at::empty(x.sizes(), x.options());

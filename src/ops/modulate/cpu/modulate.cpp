@@ -3,6 +3,7 @@
 // and weight.
 #include "cpu/pack.h"
 #include "cpu/tile.h"
+#include "ops/modulate/cpu/angles.h"
 #include "ops/modulate/cpu/kernels.h"
 
 namespace fem::modulate_kernels {
@@ -44,18 +45,40 @@ Block block_at(const Modulate& a, int64_t index) {
 }
 
 struct Scratch {
+  double* walk;
+  float *cosine, *sine;  // [rows, K]
   float *change, *hidden, *hidden_panels, *grad_hidden;
   int64_t change_row;
 
-  Scratch(const Modulate& a, float* memory) : change(memory), change_row(padded(group_columns(a))) {
+  Scratch(const Modulate& a, float* memory)
+      : walk(reinterpret_cast<double*>(memory)), change_row(padded(group_columns(a))) {
+    cosine = memory + walk_floats(a);
+    sine = cosine + table_floats(a);
+    change = sine + table_floats(a);
     hidden = change + kBlockRows * change_row;
     hidden_panels = hidden + kBlockRows * a.hidden_width;
     grad_hidden = hidden_panels + kBlockRows * padded(a.hidden_width);
   }
   static int64_t floats(const Modulate& a) {
-    return kBlockRows * (padded(group_columns(a)) + a.hidden_width + 2 * padded(a.hidden_width)) + kPanel;
+    return walk_floats(a) + 2 * table_floats(a) +
+           kBlockRows * (padded(group_columns(a)) + a.hidden_width + 2 * padded(a.hidden_width)) + kPanel;
   }
+
+ private:
+  static int64_t walk_floats(const Modulate& a) { return a.angles.frequency ? 2 * Walk::doubles(a.width) : 0; }
+  static int64_t table_floats(const Modulate& a) { return a.angles.frequency ? kBlockRows * a.width : 0; }
 };
+
+// The rows of cosine and sine of a block's tokens.
+void rotate_block(const Modulate& a, const Block& block, const Scratch& s) {
+  if (!a.angles.frequency) return;
+  Walk walk(a.angles, a.width, s.walk);
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const int64_t row = block.first + r;
+    const int64_t position = a.angles.position[row / a.tokens * a.angles.batch + row % a.tokens];
+    walk.write(position, s.cosine + r * a.width, s.sine + r * a.width);
+  }
+}
 
 // change <- hidden weight for a few tokens, from the weight as it is: every row of it is read once.
 template <typename Scalar>
@@ -91,27 +114,21 @@ inline Floats partners(Floats x) {
   return __builtin_shuffle(x, other);
 }
 
-// One head of one token, and the tables that go with it.
+// One head of one token, and the rows that go with it.
 template <typename Scalar>
 struct Place {
   int64_t batch, token, head, row;
-  const Scalar *cosine, *sine;
-  const float *change, *limit;
+  const float *cosine, *sine, *change, *limit;
 
-  Place(const Modulate& a, int64_t row, int64_t head, const float* change)
-      : batch(row / a.tokens),
-        token(row % a.tokens),
+  Place(const Modulate& a, const Scratch& s, const Block& block, int64_t index, int64_t head, const float* change)
+      : batch((block.first + index) / a.tokens),
+        token((block.first + index) % a.tokens),
         head(head),
-        row(row),
-        cosine(nullptr),
-        sine(nullptr),
+        row(block.first + index),
+        cosine(a.angles.frequency ? s.cosine + index * a.width : nullptr),
+        sine(s.sine + index * a.width),
         change(change),
-        limit(a.limit ? a.limit + head * a.width : nullptr) {
-    const int64_t angles = batch * a.table_batch + token * a.width;
-    if (!a.cosine) return;
-    cosine = static_cast<const Scalar*>(a.cosine) + angles;
-    sine = static_cast<const Scalar*>(a.sine) + angles;
-  }
+        limit(a.limit ? a.limit + head * a.width : nullptr) {}
   const Scalar* in(const Rows& tensor) const { return cpu::row<Scalar>(tensor, batch, token, head); }
   Scalar* out(void* data, const Modulate& a) const {
     return static_cast<Scalar*>(data) + (row * a.heads + head) * a.width;
@@ -168,13 +185,14 @@ void forward_blocks(const Modulate& a, Packed packed, int64_t begin, int64_t end
     if (a.hidden)
       pack_rows(s.hidden, static_cast<const Scalar*>(a.hidden) + block.first * a.hidden_width, a.hidden_width,
                 block.rows, a.hidden_width);
+    rotate_block(a, block, s);
     for (int64_t g = 0; g < groups_of(a); ++g) {
       const Group group = group_at(a, g);
       if (a.hidden) form_change<Scalar>(a, packed, block, group, s);
       for (int64_t r = 0; r < block.rows; ++r)
         for (int64_t head = group.first_head; head < group.past_head; ++head) {
           const float* change = a.hidden ? s.change + r * s.change_row + (head - group.first_head) * a.width : nullptr;
-          finish_head(a, Place<Scalar>(a, block.first + r, head, change));
+          finish_head(a, Place<Scalar>(a, s, block, r, head, change));
         }
     }
   }
@@ -192,13 +210,14 @@ void backward_blocks(const ModulateBackward& a, Packed packed, Sums sums, int64_
       pack_panels(s.hidden_panels, block.rows, hidden, a.hidden_width, block.rows, a.hidden_width);
       std::memset(s.grad_hidden, 0, sizeof(float) * block.rows * hidden_row);
     }
+    rotate_block(a, block, s);
     for (int64_t g = 0; g < groups_of(a); ++g) {
       const Group group = group_at(a, g);
       if (a.hidden) form_change<Scalar>(a, packed, block, group, s);
       for (int64_t r = 0; r < block.rows; ++r)
         for (int64_t head = group.first_head; head < group.past_head; ++head) {
           float* change = a.hidden ? s.change + r * s.change_row + (head - group.first_head) * a.width : nullptr;
-          finish_head_backward(a, Place<Scalar>(a, block.first + r, head, change), change, sums.limit);
+          finish_head_backward(a, Place<Scalar>(a, s, block, r, head, change), change, sums.limit);
         }
       if (!a.hidden) continue;
       const auto all = [](int64_t depth) { return [depth](int64_t, int64_t) { return Range{0, depth}; }; };
@@ -237,6 +256,10 @@ namespace FEM_ISA {
 Sizes sizes(const Modulate& a) {
   return {groups_of(a) * padded(group_columns(a)) * a.hidden_width,
           groups_of(a) * padded(a.hidden_width) * group_columns(a), Scratch::floats(a), padded(a.hidden_width)};
+}
+
+void angles_at(const Angles& angles, int64_t width, int64_t position, double* cosine, double* sine) {
+  form_angles(angles, width, position, cosine, sine);
 }
 
 void pack_weight(const Modulate& a, float* panels, float* transposed) {
