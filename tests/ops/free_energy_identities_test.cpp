@@ -1,59 +1,15 @@
 // The identities of the free-energy read (docs/notation.md), on softmax_read with random scores, values and beta.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
-#include "fem/ops/softmax_read.h"
 #include "support/kernel_test.h"
-#include "support/tolerance.h"
+#include "support/one_query.h"
 
 namespace fem::testing {
 namespace {
 
-constexpr double kSlack = 1e-9;  // absolute, of quantities of order one in float64
-
-// One query over n keys and V channels, with everything the identities speak of.
-struct Problem {
-  at::Tensor scores;             // [n]
-  at::Tensor value;              // [n, V]
-  at::Tensor beta;               // [V]
-  at::Tensor mean, free_energy;  // [V]
-  at::Tensor prior, posterior;   // p [n, 1], q [n, V]
-
-  Problem(at::Tensor scores_, at::Tensor value_, at::Tensor beta_) : scores(scores_), value(value_), beta(beta_) {
-    const Read read = of(scores, value, beta);
-    mean = read.mean;
-    free_energy = read.free_energy;
-    prior = at::softmax(scores, 0).unsqueeze(1);
-    posterior = at::softmax(scores.unsqueeze(1) + beta * value, 0);
-  }
-
-  // The operator under test: scores become those of one query with key width 1.
-  static Read of(const at::Tensor& scores, const at::Tensor& value, const at::Tensor& beta) {
-    const int64_t n = value.size(0), width = value.size(1);
-    const SoftmaxRead read =
-        softmax_read(at::ones({1, 1, 1, 1}, value.options()), scores.view({1, n, 1, 1}), value.view({1, n, 1, width}),
-                     beta.view({1, width}), {.scale = 1.0, .causal = false});
-    return {read.mean.view({width}), read.free_energy.view({width})};
-  }
-
-  at::Tensor kl_prior_posterior() const { return (prior * (prior.log() - posterior.log())).sum(0); }
-  at::Tensor kl_posterior_prior() const { return (posterior * (posterior.log() - prior.log())).sum(0); }
-};
-
-Problem random_problem() {
-  at::manual_seed(*rc::gen::arbitrary<uint32_t>());
-  const auto n = *rc::gen::inRange<int64_t>(1, 40);
-  const auto width = *rc::gen::inRange<int64_t>(1, 6);
-  const auto options = at::TensorOptions(at::kDouble);
-  return Problem(2 * at::randn({n}, options), at::randn({n, width}, options), at::rand({width}, options) * 4 + 0.05);
-}
-
-bool holds(const at::Tensor& condition) { return condition.all().item<bool>(); }
-bool same(const at::Tensor& a, const at::Tensor& b) { return holds((a - b).abs() <= kSlack * (1 + b.abs())); }
-
 RC_GTEST_PROP(FreeEnergy, LiesBetweenMeanAndMaximum, ()) {
-  const Problem p = random_problem();
+  const OneQuery p = random_query();
   const at::Tensor highest = p.value.amax(0);
   RC_ASSERT(holds(p.mean <= p.free_energy + kSlack));
   RC_ASSERT(holds(p.free_energy <= highest + kSlack));
@@ -62,31 +18,31 @@ RC_GTEST_PROP(FreeEnergy, LiesBetweenMeanAndMaximum, ()) {
 }
 
 RC_GTEST_PROP(FreeEnergy, IsExpectedValuePlusOrMinusDivergence, ()) {
-  const Problem p = random_problem();
-  RC_ASSERT(same((p.prior * p.value).sum(0) + p.kl_prior_posterior() / p.beta, p.free_energy));
-  RC_ASSERT(same((p.posterior * p.value).sum(0) - p.kl_posterior_prior() / p.beta, p.free_energy));
+  const OneQuery p = random_query();
+  RC_ASSERT(same((p.prior * p.value).sum(0) + divergence(p.prior, p.posterior) / p.beta, p.free_energy));
+  RC_ASSERT(same((p.posterior * p.value).sum(0) - divergence(p.posterior, p.prior) / p.beta, p.free_energy));
 }
 
 RC_GTEST_PROP(FreeEnergy, PosteriorConcentratesOnTheMaximum, ()) {
-  const Problem p = random_problem();
+  const OneQuery p = random_query();
   RC_PRE(p.value.size(0) > 1);
   const auto [sorted, order] = p.value.sort(0, /*descending=*/true);
   const at::Tensor margin = sorted[0] - sorted[1];
   const at::Tensor best = order.slice(0, 0, 1);
   const at::Tensor p_best = p.prior.expand_as(p.value).gather(0, best).squeeze(0);
-  const at::Tensor q_best = p.posterior.gather(0, best).squeeze(0);
+  const at::Tensor q_best = p.posterior_at(p.beta).gather(0, best).squeeze(0);
   RC_ASSERT(holds(1 - q_best <= (1 - p_best) / p_best * (-p.beta * margin).exp() + kSlack));
 }
 
 RC_GTEST_PROP(FreeEnergy, GradientsAreThePosteriorAndTheDivergence, ()) {
-  const Problem p = random_problem();
+  const OneQuery p = random_query();
   const at::Tensor scores = p.scores.clone().requires_grad_(), value = p.value.clone().requires_grad_();
   const at::Tensor beta = p.beta.clone().requires_grad_();
-  const at::Tensor free_energy = Problem::of(scores, value, beta).free_energy;
+  const at::Tensor free_energy = OneQuery::of(scores, value, beta).free_energy;
   const auto grads = torch::autograd::grad({free_energy.sum()}, {scores, value, beta});
   RC_ASSERT(same(grads[1], p.posterior));  // dF/dv = q: non-negative, sums to one
   RC_ASSERT(holds(grads[1] >= 0) && same(grads[1].sum(0), at::ones_like(p.beta)));
-  RC_ASSERT(same(grads[2], p.kl_posterior_prior() / p.beta.square()));
+  RC_ASSERT(same(grads[2], divergence(p.posterior, p.prior) / p.beta.square()));
   RC_ASSERT(holds(grads[2] >= -kSlack));
   RC_ASSERT(same(grads[0], ((p.posterior - p.prior) / p.beta).sum(1)));
 }
@@ -95,44 +51,39 @@ RC_GTEST_PROP(FreeEnergy, HessianIsThePosteriorsCovariance, ()) {
   at::manual_seed(*rc::gen::arbitrary<uint32_t>());
   const auto n = *rc::gen::inRange<int64_t>(2, 8);
   const auto options = at::TensorOptions(at::kDouble);
-  const Problem p(at::randn({n}, options), at::randn({n, 1}, options), at::rand({1}, options) * 3 + 0.1);
-  const at::Tensor value = p.value.clone().requires_grad_();
-  const at::Tensor gradient =
-      torch::autograd::grad({Problem::of(p.scores, value, p.beta).free_energy.sum()}, {value}, {},
-                            /*retain_graph=*/true, /*create_graph=*/true)[0];
-  std::vector<at::Tensor> rows;
-  for (int64_t i = 0; i < n; ++i)
-    rows.push_back(torch::autograd::grad({gradient[i].sum()}, {value}, {}, true)[0].squeeze(1));
-  const at::Tensor hessian = at::stack(rows), q = p.posterior.squeeze(1);
-  RC_ASSERT(same(hessian, p.beta * (q.diag() - q.outer(q))));
-  RC_ASSERT(at::linalg_matrix_norm(hessian, 2).item<double>() <= p.beta.item<double>() / 2 + kSlack);
+  const OneQuery p(at::randn({n}, options), at::randn({n, 1}, options), at::rand({1}, options) * 3 + 0.1);
+  const at::Tensor curvature =
+      hessian([&](const at::Tensor& v) { return OneQuery::of(p.scores, v.unsqueeze(1), p.beta).free_energy.sum(); },
+              p.value.squeeze(1));
+  RC_ASSERT(same(curvature, p.beta * covariance(p.posterior.squeeze(1))));
+  RC_ASSERT(at::linalg_matrix_norm(curvature, 2).item<double>() <= p.beta.item<double>() / 2 + kSlack);
 }
 
 RC_GTEST_PROP(FreeEnergy, ShiftsAndScalesWithTheValues, ()) {
-  const Problem p = random_problem();
+  const OneQuery p = random_query();
   const double shift = *rc::gen::inRange(-50, 50) / 10.0, scale = *rc::gen::inRange(1, 30) / 10.0;
-  RC_ASSERT(same(Problem::of(p.scores, p.value + shift, p.beta).free_energy, p.free_energy + shift));
-  RC_ASSERT(same(Problem::of(p.scores, scale * p.value, p.beta).free_energy,
-                 scale * Problem::of(p.scores, p.value, scale * p.beta).free_energy));
+  RC_ASSERT(same(OneQuery::of(p.scores, p.value + shift, p.beta).free_energy, p.free_energy + shift));
+  RC_ASSERT(same(OneQuery::of(p.scores, scale * p.value, p.beta).free_energy,
+                 scale * OneQuery::of(p.scores, p.value, scale * p.beta).free_energy));
   const at::Tensor constant = at::full_like(p.value, shift);
-  RC_ASSERT(same(Problem::of(p.scores, constant, p.beta).free_energy, constant[0]));
+  RC_ASSERT(same(OneQuery::of(p.scores, constant, p.beta).free_energy, constant[0]));
 }
 
 RC_GTEST_PROP(FreeEnergy, GrowsWithBetaFromMeanTowardsMaximum, ()) {
-  const Problem p = random_problem();
-  RC_ASSERT(holds(p.free_energy <= Problem::of(p.scores, p.value, p.beta * 1.5).free_energy + kSlack));
+  const OneQuery p = random_query();
+  RC_ASSERT(holds(p.free_energy <= OneQuery::of(p.scores, p.value, p.beta * 1.5).free_energy + kSlack));
   const double small = 1e-4;
   const at::Tensor variance = (p.prior * (p.value - p.mean).square()).sum(0);
   const at::Tensor expected = p.mean + small / 2 * variance;
-  const at::Tensor near_zero = Problem::of(p.scores, p.value, at::full_like(p.beta, small)).free_energy;
+  const at::Tensor near_zero = OneQuery::of(p.scores, p.value, at::full_like(p.beta, small)).free_energy;
   // The next term of the expansion is beta^2 times a third cumulant; rounding is divided by beta.
   RC_ASSERT(holds((near_zero - expected).abs() <= 100 * small * small + 1e-15 / small * 10));
 }
 
 RC_GTEST_PROP(FreeEnergy, DoesNotCareForTheOrderOfKeys, ()) {
-  const Problem p = random_problem();
+  const OneQuery p = random_query();
   const at::Tensor order = at::randperm(p.value.size(0));
-  const Read shuffled = Problem::of(p.scores.index_select(0, order), p.value.index_select(0, order), p.beta);
+  const Read shuffled = OneQuery::of(p.scores.index_select(0, order), p.value.index_select(0, order), p.beta);
   RC_ASSERT(same(shuffled.free_energy, p.free_energy));
   RC_ASSERT(same(shuffled.mean, p.mean));
 }
@@ -144,36 +95,10 @@ RC_GTEST_PROP(FreeEnergy, ChannelsChooseTheirTokensIndependently, ()) {
   const at::Tensor winner = at::randint(n, {1, width}, at::kLong);
   const at::Tensor value = at::zeros({n, width}, at::kDouble).scatter(0, winner, 1.0).requires_grad_();
   const at::Tensor beta = at::full({width}, 30.0, at::kDouble);
-  const at::Tensor free_energy = Problem::of(at::zeros({n}, at::kDouble), value, beta).free_energy;
+  const at::Tensor free_energy = OneQuery::of(at::zeros({n}, at::kDouble), value, beta).free_energy;
   const at::Tensor posterior = torch::autograd::grad({free_energy.sum()}, {value})[0];
   RC_ASSERT(at::equal(posterior.argmax(0), winner.squeeze(0)));
   RC_ASSERT(holds(free_energy >= 1 - std::log(static_cast<double>(n)) / 30 - kSlack));
-}
-
-// The inner gate (1 - lambda) mu + lambda F(beta) equals F at one hidden temperature beta*(lambda) in [0, beta].
-RC_GTEST_PROP(FreeEnergy, InnerGateIsAUniqueIncreasingHiddenTemperature, ()) {
-  const Problem p = random_problem();
-  RC_PRE(p.value.size(0) > 1);
-  const auto hidden_temperature = [&](double lambda) {
-    const at::Tensor target = (1 - lambda) * p.mean + lambda * p.free_energy;
-    at::Tensor low = at::full_like(p.beta, 1e-7), high = p.beta.clone();
-    for (int i = 0; i < 80; ++i) {
-      const at::Tensor middle = (low + high) / 2;
-      const at::Tensor below = Problem::of(p.scores, p.value, middle).free_energy < target;
-      low = at::where(below, middle, low);
-      high = at::where(below, high, middle);
-    }
-    // It exists: the read at beta* is the gated read.
-    RC_ASSERT(holds((Problem::of(p.scores, p.value, high).free_energy - target).abs() <= 1e-7));
-    return high;
-  };
-  // It is unique and increasing: F is strictly increasing in beta (its slope is a divergence over beta^2).
-  at::Tensor before = at::zeros_like(p.beta);
-  for (const double lambda : {0.2, 0.5, 0.8, 1.0}) {
-    const at::Tensor beta = hidden_temperature(lambda);
-    RC_ASSERT(holds(beta > before) && holds(beta <= p.beta + kSlack));
-    before = beta;
-  }
 }
 
 using FreeEnergyKernel = KernelTest;

@@ -17,6 +17,12 @@ constexpr double kEps16 = 7.8125e-03;  // bfloat16
 
 // Another implementation of the same formula in float64 (goldens, definition against kernel, streaming against whole).
 constexpr Tolerance kFloat64{1e-9};
+// Identities and inequalities between quantities of order one, computed in float64 in two ways: absolute.
+constexpr double kSlack = 1e-9;
+// Where an increasing function reaches a value, by halving: its rounding over its slope, absolute.
+constexpr double kSolved = 1e-7;
+// Central differences of such a place with step 1e-3, relative.
+constexpr double kCoarseDifference = 1e-3;
 // Central differences in float64 with step 1e-6: truncation and cancellation leave about eight digits.
 constexpr Tolerance kFiniteDifference{2e-7};
 // A float32 result that is exact but for the roundings of its last few operations.
