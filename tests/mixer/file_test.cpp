@@ -35,18 +35,19 @@ class MixerFile : public testing::TemporaryFolder {
 };
 
 TEST_F(MixerFile, GivesTheSameMixerBack) {
-  for (const PriorType prior : testing::all_priors()) {
-    MixerOptions options = small_options();
-    options.prior_type = prior;
-    options.dialect = Dialect::kReference;
-    const FreeEnergyMixer mixer = random_mixer(options, at::kFloat);
-    save_mixer(path, mixer);
-    const FreeEnergyMixer loaded = load_mixer(path);
-    EXPECT_EQ(loaded->options.dialect, Dialect::kReference);
-    const at::Tensor x = random_tokens(2, 5, options, at::kFloat);
-    EXPECT_TRUE(at::equal(mixer(x), loaded(x))) << spelled(prior);
-    for (const auto& parameter : loaded->named_parameters()) EXPECT_TRUE(parameter->requires_grad());
-  }
+  for (const PriorType prior : testing::all_priors())
+    for (const Dialect dialect : testing::all_dialects()) {
+      MixerOptions options = small_options();
+      options.prior_type = prior;
+      options.dialect = dialect;
+      const FreeEnergyMixer mixer = random_mixer(options, at::kFloat);
+      save_mixer(path, mixer);
+      const FreeEnergyMixer loaded = load_mixer(path);
+      EXPECT_EQ(loaded->options.dialect, dialect);
+      const at::Tensor x = random_tokens(2, 5, options, at::kFloat);
+      EXPECT_TRUE(at::equal(mixer(x), loaded(x))) << spelled(prior) << " " << spelled(dialect);
+      for (const auto& parameter : loaded->named_parameters()) EXPECT_TRUE(parameter->requires_grad());
+    }
 }
 
 TEST_F(MixerFile, ADamagedOneIsRefusedInWords) {

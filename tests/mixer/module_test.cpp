@@ -13,9 +13,15 @@ using testing::random_mixer;
 using testing::random_tokens;
 using testing::small_options;
 
-TEST(FreeEnergyMixerModule, StartsAsTheAuthorsLayerDoes) {
+class InitialValues : public ::testing::TestWithParam<Dialect> {};
+INSTANTIATE_TEST_SUITE_P(Dialect, InitialValues, ::testing::ValuesIn(testing::all_dialects()),
+                         [](const auto& info) { return spelled(info.param); });
+
+// Those of the authors' layer; only the paper's conditioner speaks from the start (K).
+TEST_P(InitialValues, AreDrawnAsTheDialectSays) {
   at::manual_seed(1);
   MixerOptions options = small_options();
+  options.dialect = GetParam();
   options.n_embd = 256;
   options.beta_max_init = 1.5;
   FreeEnergyMixer mixer(options);
@@ -28,7 +34,7 @@ TEST(FreeEnergyMixerModule, StartsAsTheAuthorsLayerDoes) {
     const bool is_norm = name.find("norm.") != std::string::npos || name.find("ln.") != std::string::npos;
     if (name == "_beta_param")
       EXPECT_TRUE(is_all(1.5));
-    else if (name.ends_with("out_proj"))
+    else if (name.ends_with("out_proj") && GetParam() != Dialect::kPaper)
       EXPECT_TRUE(is_all(0));
     else if (name.ends_with(".bias"))
       EXPECT_TRUE(is_all(0)) << name;

@@ -78,6 +78,47 @@ TEST(MixerSizes, BothBudgetsHaveTheWeightsOfAttention) {
   }
 }
 
+// Left unset, some options follow the dialect; set, they are what they say.
+TEST(MixerSizes, OfTheConditionerFollowTheDialectUnlessSet) {
+  MixerOptions options;
+  options.n_embd = 768;
+  options.n_head = 12;
+  for (const auto& [dialect, width] :
+       {std::pair{Dialect::kCorrected, 64}, std::pair{Dialect::kReference, 64}, std::pair{Dialect::kPaper, 24}}) {
+    options.dialect = dialect;
+    options.conv_hidden.reset();
+    EXPECT_EQ(sizes_of(options).conditioner, width) << "E = 384, a sixteenth of it is 24";
+    options.conv_hidden = 10;
+    EXPECT_EQ(sizes_of(options).conditioner, 10);
+  }
+  options.conv_hidden.reset();
+  for (const auto& [value, width] : {std::pair{48, 4}, std::pair{144, 8}, std::pair{240, 16}}) {  // 3, 9, 15: to fours
+    options.fem_dim = value;
+    EXPECT_EQ(sizes_of(options).conditioner, width) << value;
+  }
+}
+
+TEST(MixerOptions, RotateTheLogitsOfRnnSoftmaxOnlyInTheAuthorsDialectUnlessAsked) {
+  for (const PriorType prior : testing::all_priors())
+    for (const Dialect dialect : testing::all_dialects()) {
+      MixerOptions options = testing::small_options();
+      options.prior_type = prior;
+      options.dialect = dialect;
+      const at::Tensor x = testing::random_tokens(1, 6, options);
+      FreeEnergyMixer mixer = testing::random_mixer(options);
+      const at::Tensor unset = mixer(x);
+      mixer->options.use_rope = true;
+      const at::Tensor on = mixer(x);
+      mixer->options.use_rope = false;
+      const at::Tensor off = mixer(x);
+      SCOPED_TRACE(spelled(prior) + " " + spelled(dialect));
+      const bool has_keys = prior != PriorType::kRnnDecay && prior != PriorType::kMamba;
+      EXPECT_EQ(at::equal(on, off), !has_keys);
+      const bool expected = prior != PriorType::kRnnSoftmax || dialect == Dialect::kReference;
+      EXPECT_TRUE(at::equal(unset, expected ? on : off));
+    }
+}
+
 struct BadOption {
   const char* text;
   void (*set)(MixerOptions&);
@@ -111,6 +152,8 @@ TEST(MixerOptions, EachBadValueGetsItsSentence) {
       {"expected auto with another prior",
        [](MixerOptions& o) { o.softmax_backend = SoftmaxBackend::kSdpa, o.prior_type = PriorType::kLinear; }},
       {"mamba_interact needs prior_type mamba", [](MixerOptions& o) { o.mamba_interact = true; }},
+      {"set one of the three to true",
+       [](MixerOptions& o) { o.use_inner_gate = o.use_lse = o.use_temperature = false; }},
   };
   for (const auto& [text, set] : bad) {
     MixerOptions options = testing::small_options();

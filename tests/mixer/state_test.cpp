@@ -84,12 +84,12 @@ TEST(TokenCache, RefusesRowsOfAnotherKind) {
 }
 
 // A mixer that has read the first tokens of some rows, and what it should say about the rest.
-class State : public testing::TemporaryFolder, public ::testing::WithParamInterface<PriorType> {
+class State : public testing::TemporaryFolder, public ::testing::WithParamInterface<testing::PriorInDialect> {
  protected:
   void SetUp() override {
     TemporaryFolder::SetUp();
     MixerOptions options = small_options();
-    options.prior_type = GetParam();
+    std::tie(options.prior_type, options.dialect) = GetParam();
     mixer = random_mixer(options);
     mask = at::arange(12).ge(at::tensor({0, 2, 7}).unsqueeze(1));
     x = random_tokens(3, 12, mixer->options);
@@ -108,8 +108,8 @@ class State : public testing::TemporaryFolder, public ::testing::WithParamInterf
   MixerState state;
 };
 
-INSTANTIATE_TEST_SUITE_P(Prior, State, ::testing::ValuesIn(testing::all_priors()),
-                         [](const auto& info) { return spelled(info.param); });
+INSTANTIATE_TEST_SUITE_P(Prior, State, testing::every_prior_in_every_dialect(),
+                         [](const auto& info) { return testing::name_of(info.param); });
 
 TEST_P(State, ACopyIsASnapshot) {
   MixerState copy = state;

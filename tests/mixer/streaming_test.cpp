@@ -64,14 +64,14 @@ RC_GTEST_PROP(FreeEnergyMixer, AnySplitEqualsOneCall, ()) {
   RC_ASSERT(close(at::cat(parts, 1), expected, dtype == at::kDouble ? testing::kFloat64 : testing::kFloat32Layer));
 }
 
-// Runs once for every prior.
-class Streaming : public ::testing::TestWithParam<PriorType> {
+// Runs once for every prior in every dialect.
+class Streaming : public ::testing::TestWithParam<testing::PriorInDialect> {
  protected:
-  Streaming() { options.prior_type = GetParam(); }
+  Streaming() { std::tie(options.prior_type, options.dialect) = GetParam(); }
   MixerOptions options = small_options();
 };
-INSTANTIATE_TEST_SUITE_P(Prior, Streaming, ::testing::ValuesIn(testing::all_priors()),
-                         [](const auto& info) { return spelled(info.param); });
+INSTANTIATE_TEST_SUITE_P(Prior, Streaming, testing::every_prior_in_every_dialect(),
+                         [](const auto& info) { return testing::name_of(info.param); });
 
 TEST_P(Streaming, DecodesTokenByToken) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
@@ -98,7 +98,7 @@ TEST_P(Streaming, OnlySoftmaxRemembersTokens) {
   mixer->forward(random_tokens(2, 10, options), state);
   const int64_t before = numbers();
   mixer->forward(random_tokens(2, 90, options), state);
-  if (GetParam() == PriorType::kSoftmax)
+  if (options.prior_type == PriorType::kSoftmax)
     EXPECT_GT(numbers(), 5 * before);
   else
     EXPECT_EQ(numbers(), before);
