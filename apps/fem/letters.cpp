@@ -60,7 +60,11 @@ void add_letters_command(CLI::App& app) {
   command->add_flag("--json", request->json, "One line of JSON each, with every option");
   command->footer(
       "C: conditioner, L: log-sum-exp read at beta = 1, T: learned temperature with the inner gate, G: outer gate.\n"
-      "The value width is chosen so that every row has as many parameters as the full mixer, or nearly.");
+      "The value width is chosen so that every row has as many parameters as the full mixer, or nearly.\n"
+      "\n"
+      "Examples:\n"
+      "  fem letters --n-embd 768 --n-head 12\n"
+      "  fem letters CL LT --set prior_type=gla --set dialect=paper --json");
   command->callback([request] { print(*request); });
 }
 

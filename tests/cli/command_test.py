@@ -14,6 +14,7 @@ from pathlib import Path
 FEM = ""
 TREE = Path(__file__).resolve().parents[2]
 PRIORS = ("softmax", "linear", "gla", "rnn_softmax", "rnn_decay", "mamba")
+DIALECTS = ("corrected", "reference", "paper")
 TINY = ["experiment", "argmax", "--preset", "smoke", "--dim", "8", "--heads", "2", "--length", "12", "--batch", "16"]
 
 
@@ -44,6 +45,7 @@ class Command(unittest.TestCase):
             ["train"],
             ["eval"],
             ["generate"],
+            ["letters"],
             ["experiment"],
             ["experiment", "argmax"],
             ["bench"],
@@ -67,6 +69,29 @@ class Command(unittest.TestCase):
         self.assertIn(info["bfloat16"].split()[0], ("float32", "AMX", "AVX512_BF16"))
         self.assertEqual(info["threads"], "1")
         self.assertEqual(fem("--version").stdout.strip(), info["fem"])
+
+    def test_letters_choose_widths_of_equal_parameters(self):
+        for prior in PRIORS:
+            for dialect in DIALECTS:
+                options = ("--n-embd", 256, "--n-head", 4, "--set", f"prior_type={prior}")
+                result = fem("letters", *options, "--set", f"dialect={dialect}", "--json")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                rows = {o["letters"]: o for o in map(json.loads, result.stdout.splitlines())}
+                self.assertEqual(list(rows), ["none", "C", "CL", "CLT", "CLTG", "L", "LT", "LTG"])
+                full = rows["CLTG"]["parameters"]
+                for letters, o in rows.items():
+                    mixer, has = o["mixer"], [c in letters for c in "CLTG"]
+                    parts = ("use_conv", "use_lse", "use_temperature", "use_outer_gate")
+                    self.assertEqual([mixer.get(part, True) for part in parts], has, letters)
+                    self.assertEqual(mixer.get("use_inner_gate", True), letters not in ("L", "CL"), letters)
+                    self.assertEqual((o["full_parameters"], mixer["fem_dim"] % 16), (full, 0))
+                    # The nearest multiple of 4 heads: a step has at most six weights a channel for D and for H_c.
+                    self.assertLessEqual(abs(o["parameters"] - full), 16 * 6 * (256 + 64 + 1) / 2, letters)
+        table = fem("letters", "none", "CLTG").stdout.splitlines()
+        self.assertEqual([row.split()[0] for row in table[-2:]], ["none", "CLTG"])
+        self.assertTrue(table[-1].rstrip().endswith("100.00 %"), table[-1])
+        self.assert_error(fem("letters", "GTLC"), 1, 'letters: expected one of ""', '"LTG"', 'got "GTLC"')
+        self.assert_error(fem("letters", "--set", "dialect=thesis"), 1, "expected dialect to be one of")
 
     def test_usage_errors_exit_with_2(self):
         self.assert_error(fem(), 2, "subcommand")
