@@ -45,8 +45,8 @@ def compare(mixer: nn.Module, compiled: nn.Module, x: Tensor, **arguments: Any) 
     assert gradient_error(renamed, gradient) < FLOAT32_GRADIENT
 
 
-def test_one_compilation_serves_every_shape(prior: str) -> None:
-    mixer = random_mixer(prior)
+def test_one_compilation_serves_every_shape(prior: str, dialect: str) -> None:
+    mixer = random_mixer(prior, dialect=dialect)
     compiled, counter = compiled_once(mixer)
     for batch, length in SHAPES:
         compare(mixer, compiled, tokens(batch, length))

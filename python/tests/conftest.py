@@ -6,7 +6,7 @@ from pathlib import Path
 import fem
 import pytest
 import torch
-from support import PRIORS
+from support import DIALECTS, PRIORS
 
 
 def pytest_sessionstart() -> None:
@@ -24,4 +24,10 @@ def _seed() -> None:
 @pytest.fixture(params=PRIORS)
 def prior(request: pytest.FixtureRequest) -> str:
     """Every prior in turn."""
+    return str(request.param)
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    """Every dialect in turn."""
     return str(request.param)

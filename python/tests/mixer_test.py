@@ -56,8 +56,8 @@ def test_dtypes_agree_with_float64(
 
 
 @pytest.mark.parametrize("shape", [(1, 1, WIDTH), (3, 1, WIDTH), (0, 5, WIDTH), (2, 0, WIDTH)])
-def test_awkward_shapes(prior: str, shape: tuple[int, ...]) -> None:
-    y, gradient = gradients(random_mixer(prior), torch.randn(shape))
+def test_awkward_shapes(prior: str, dialect: str, shape: tuple[int, ...]) -> None:
+    y, gradient = gradients(random_mixer(prior, dialect=dialect), torch.randn(shape))
     assert y.shape == shape
     assert all(g.isfinite().all() for g in gradient.values())
 
@@ -100,32 +100,34 @@ def test_integer_masks_mean_what_boolean_ones_mean(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_padding_changes_no_real_token(prior: str, causal: bool) -> None:
-    mixer, x = random_mixer(prior, causal=causal, dtype=torch.float64), tokens(3, dtype=torch.float64)
+def test_padding_changes_no_real_token(prior: str, dialect: str, causal: bool) -> None:
+    mixer = random_mixer(prior, dialect=dialect, causal=causal, dtype=torch.float64)
+    x = tokens(3, dtype=torch.float64)
     y = mixer(x, padding_mask())
     for row, (begin, end) in enumerate(REAL):
         assert error(y[row, begin:end], mixer(x[row : row + 1, begin:end])[0]) < FLOAT64
 
 
-def test_padding_gets_no_gradient(prior: str) -> None:
+def test_padding_gets_no_gradient(prior: str, dialect: str) -> None:
     x = tokens(3).requires_grad_()
-    random_mixer(prior)(x, padding_mask())[padding_mask()].square().sum().backward()
+    random_mixer(prior, dialect=dialect)(x, padding_mask())[padding_mask()].square().sum().backward()
     assert x.grad is not None
     assert x.grad[~padding_mask()].count_nonzero() == 0
     assert x.grad[padding_mask()].count_nonzero() > 0
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_packed_equals_separate(prior: str, causal: bool) -> None:
-    mixer, x = random_mixer(prior, causal=causal, dtype=torch.float64), tokens(1, dtype=torch.float64)
+def test_packed_equals_separate(prior: str, dialect: str, causal: bool) -> None:
+    mixer = random_mixer(prior, dialect=dialect, causal=causal, dtype=torch.float64)
+    x = tokens(1, dtype=torch.float64)
     borders = [0, 5, 6, TOKENS]
     packed = mixer(x, cu_seqlens=torch.tensor(borders))
     separate = [mixer(x[:, begin:end]) for begin, end in zip(borders, borders[1:], strict=False)]
     assert error(packed, torch.cat(separate, 1)) < FLOAT64
 
 
-def test_causal_tokens_see_no_later_token(prior: str) -> None:
-    mixer, x = random_mixer(prior), tokens()
+def test_causal_tokens_see_no_later_token(prior: str, dialect: str) -> None:
+    mixer, x = random_mixer(prior, dialect=dialect), tokens()
     changed = x.clone()
     changed[:, 8:] += 1
     causal, later = mixer(x), mixer(changed)
@@ -157,13 +159,13 @@ def test_dropout_acts_in_training_alone() -> None:
     assert error(mean, without(x)) < 0.2
 
 
-def test_initial_values(prior: str) -> None:
+def test_initial_values(prior: str, dialect: str) -> None:
     torch.manual_seed(3)
-    mixer = FreeEnergyMixer(small_config(prior))
+    mixer = FreeEnergyMixer(small_config(prior, dialect=dialect))
     assert torch.equal(mixer._beta_param, torch.full((WIDTH // 2,), 1.8))
     weight = mixer.get_parameter("W_v.weight")
     assert 0.015 < weight.std().item() < 0.025  # N(0, 0.02), 512 draws
-    assert mixer.get_parameter("tdc.fwd.out_proj").count_nonzero() == 0
+    assert (mixer.get_parameter("tdc.fwd.out_proj").count_nonzero() > 0) == (dialect == "paper")
     initial = {n: p.clone() for n, p in mixer.state_dict().items()}
     mixer.reset_parameters()
     assert not torch.equal(weight, initial["W_v.weight"])
@@ -219,8 +221,8 @@ def made_on_meta(mixer: FreeEnergyMixer) -> FreeEnergyMixer:
 
 
 @pytest.mark.parametrize("way", [copied, pickled, saved_whole, saved_state_dict, made_on_meta])
-def test_a_copy_computes_the_same_and_is_another(prior: str, way: Any) -> None:
-    mixer, x = random_mixer(prior, layer_idx=2), tokens()
+def test_a_copy_computes_the_same_and_is_another(prior: str, dialect: str, way: Any) -> None:
+    mixer, x = random_mixer(prior, dialect=dialect, layer_idx=2), tokens()
     y = mixer(x)
     copy_of = way(mixer)
     assert copy_of.config == mixer.config and copy_of.layer_idx == 2

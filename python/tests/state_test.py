@@ -26,16 +26,16 @@ def exact_mixer(prior: str = "softmax", layer_idx: int | None = None, **fields: 
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=str)
-def test_any_split_equals_the_whole(prior: str, split: list[int]) -> None:
-    mixer, x, state = exact_mixer(prior), tokens(), MixerState()
+def test_any_split_equals_the_whole(prior: str, dialect: str, split: list[int]) -> None:
+    mixer, x, state = exact_mixer(prior, dialect=dialect), tokens(), MixerState()
     parts = [mixer(part, state=state) for part in x.split(split, dim=1)]
     assert error(torch.cat(parts, 1), mixer(x)) < FLOAT64
     assert state.tokens == TOKENS
     assert repr(state) == "MixerState(tokens=12)"
 
 
-def test_a_split_of_padded_rows_equals_the_whole(prior: str) -> None:
-    mixer, x, state = exact_mixer(prior), tokens(), MixerState()
+def test_a_split_of_padded_rows_equals_the_whole(prior: str, dialect: str) -> None:
+    mixer, x, state = exact_mixer(prior, dialect=dialect), tokens(), MixerState()
     mask = torch.arange(TOKENS) >= torch.tensor([[4], [0]])
     whole = mixer(x, mask)
     parts = [mixer(x[:, :7], mask[:, :7], state=state), mixer(x[:, 7:], state=state)]
@@ -63,8 +63,8 @@ def continue_from(mixer: FreeEnergyMixer, x: Tensor, state: MixerState) -> Tenso
     ],
     ids=["snapshot", "clone", "copy", "deepcopy", "pickle", "tensors"],
 )
-def test_a_copy_and_its_original_part_ways(prior: str, way: Any) -> None:
-    mixer, x, other, state = exact_mixer(prior), tokens(), tokens(), MixerState()
+def test_a_copy_and_its_original_part_ways(prior: str, dialect: str, way: Any) -> None:
+    mixer, x, other, state = exact_mixer(prior, dialect=dialect), tokens(), tokens(), MixerState()
     mixer(x[:, :6], state=state)
     duplicate = way(state)
     changed = continue_from(mixer, other[:, 6:], state)
@@ -73,8 +73,8 @@ def test_a_copy_and_its_original_part_ways(prior: str, way: Any) -> None:
     assert error(changed, mixer(torch.cat([x[:, :6], other[:, 6:]], 1))[:, 6:]) < FLOAT64
 
 
-def test_rollback(prior: str) -> None:
-    mixer, x, state = exact_mixer(prior), tokens(), MixerState()
+def test_rollback(prior: str, dialect: str) -> None:
+    mixer, x, state = exact_mixer(prior, dialect=dialect), tokens(), MixerState()
     mixer(x[:, :5], state=state)
     snapshot = state.snapshot()
     mixer(tokens(2, 4), state=state)  # a draft that was refused
@@ -83,15 +83,15 @@ def test_rollback(prior: str) -> None:
     assert error(mixer(x[:, 5:], state=state), mixer(x)[:, 5:]) < FLOAT64
 
 
-def test_select_reorders_repeats_and_drops_rows(prior: str) -> None:
-    mixer, x, state = exact_mixer(prior), tokens(3), MixerState()
+def test_select_reorders_repeats_and_drops_rows(prior: str, dialect: str) -> None:
+    mixer, x, state = exact_mixer(prior, dialect=dialect), tokens(3), MixerState()
     mixer(x[:, :5], state=state)
     rows = torch.tensor([2, 0, 2, 2])
     assert error(mixer(x[rows, 5:], state=state.select(rows)), mixer(x)[rows, 5:]) < FLOAT64
 
 
-def test_tensors_go_through_a_file(prior: str, tmp_path: Path) -> None:
-    mixer, x, state = exact_mixer(prior), tokens(), MixerState()
+def test_tensors_go_through_a_file(prior: str, dialect: str, tmp_path: Path) -> None:
+    mixer, x, state = exact_mixer(prior, dialect=dialect), tokens(), MixerState()
     mask = torch.arange(5) >= torch.tensor([[2], [0]])
     mixer(x[:, :5], mask, state=state)
     save_file(state.to_tensors(), tmp_path / "state.safetensors")
@@ -120,8 +120,8 @@ def test_a_state_says_what_it_cannot_do() -> None:
     assert state.tokens == TOKENS
 
 
-def two_layers(prior: str) -> list[FreeEnergyMixer]:
-    return [exact_mixer(prior, layer_idx) for layer_idx in range(2)]
+def two_layers(prior: str, dialect: str = "corrected") -> list[FreeEnergyMixer]:
+    return [exact_mixer(prior, layer_idx, dialect=dialect) for layer_idx in range(2)]
 
 
 def run(layers: list[FreeEnergyMixer], x: Tensor, cache: Any, mask: Tensor | None = None) -> Tensor:
@@ -146,16 +146,16 @@ def test_use_cache_begins_a_cache() -> None:
     assert error(torch.cat([y, rest], 1), mixer(x)) < FLOAT64
 
 
-def test_a_cache_keeps_layers_apart(prior: str) -> None:
-    layers, x, cache = two_layers(prior), tokens(), Cache()
+def test_a_cache_keeps_layers_apart(prior: str, dialect: str) -> None:
+    layers, x, cache = two_layers(prior, dialect), tokens(), Cache()
     parts = [run(layers, part, cache) for part in x.split([6, 1, 5], dim=1)]
     assert error(torch.cat(parts, 1), run_whole(layers, x)) < FLOAT64
     assert len(cache) == 2 and cache.get_seq_length(1) == TOKENS and cache.get_seq_length(7) == 0
     assert [state.tokens for state in cache] == [TOKENS, TOKENS]
 
 
-def test_reorder_cache(prior: str) -> None:
-    layers, x, cache = two_layers(prior), tokens(), Cache()
+def test_reorder_cache(prior: str, dialect: str) -> None:
+    layers, x, cache = two_layers(prior, dialect), tokens(), Cache()
     run(layers, x[:, :6], cache)
     cache.reorder_cache(torch.tensor([1, 0]))
     assert error(run(layers, x[[1, 0], 6:], cache), run_whole(layers, x)[[1, 0], 6:]) < FLOAT64
@@ -235,8 +235,8 @@ class LinearAttentionCache:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_flash_linear_attention_cache(prior: str, order: tuple[int, int]) -> None:
-    layers, x, cache = two_layers(prior), tokens(), LinearAttentionCache()
+def test_a_flash_linear_attention_cache(prior: str, dialect: str, order: tuple[int, int]) -> None:
+    layers, x, cache = two_layers(prior, dialect), tokens(), LinearAttentionCache()
     layers = [layers[i] for i in order]
     parts = [run(layers, part, cache) for part in x.split([6, 1, 5], dim=1)]
     assert error(torch.cat(parts, 1), run_whole(layers, x)) < FLOAT64

@@ -7,6 +7,7 @@ from fem import FreeEnergyMixer, FreeEnergyMixerConfig
 from torch import Tensor
 
 PRIORS = ("softmax", "linear", "gla", "rnn_softmax", "rnn_decay", "mamba")
+DIALECTS = ("corrected", "reference", "paper")
 WIDTH, HEADS, TOKENS = 32, 4, 12
 
 # Bounds relative to the largest expected magnitude, as in the C++ tests.

@@ -131,8 +131,8 @@ def test_two_processes_train_like_one(wrap: Callable[[nn.Module], nn.Module], tm
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_changes_nothing(prior: str, reentrant: bool) -> None:
-    mixer, x = random_mixer(prior, dropout=0.2), tokens()
+def test_checkpointing_changes_nothing(prior: str, dialect: str, reentrant: bool) -> None:
+    mixer, x = random_mixer(prior, dialect=dialect, dropout=0.2), tokens()
 
     class Checkpointed(nn.Module):
         def __init__(self) -> None:
@@ -174,8 +174,8 @@ def test_autocast_is_the_layer_in_bfloat16(prior: str) -> None:
     assert all(torch.equal(gradient[name], value.float()) for name, value in expected.items())
 
 
-def test_autocast_disabled_inside(prior: str) -> None:
-    mixer, x = random_mixer(prior), tokens()
+def test_autocast_disabled_inside(prior: str, dialect: str) -> None:
+    mixer, x = random_mixer(prior, dialect=dialect), tokens()
     with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
         y, gradient = gradients(mixer, x)
     expected_y, expected = gradients(mixer, x)
