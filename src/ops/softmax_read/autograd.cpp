@@ -60,7 +60,7 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
     const auto beta = saved.other(0).defined() ? OptionalTensor(saved.other(0).narrow(0, first, count)) : std::nullopt;
     return function(heads(grad[0]), heads(grad[1]), saved.heads(0, first, count), saved.heads(1, first, count),
                     saved.heads(2, first, count), beta, heads(saved.other(3)), heads(saved.other(4)),
-                    heads(saved.other(5)).contiguous(), ctx->saved_data["scale"].toOptional<double>(),
+                    heads(saved.other(5)), ctx->saved_data["scale"].toOptional<double>(),
                     ctx->saved_data["causal"].toBool(), ctx->saved_data["window"].toOptional<int64_t>(),
                     if_defined(saved.other(1)), if_defined(saved.other(2)));
   }

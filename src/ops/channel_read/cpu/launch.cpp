@@ -10,6 +10,7 @@
 #include "ops/channel_read/cpu/kernels.h"
 #include "ops/exponents.h"
 #include "ops/sequences.h"
+#include "ops/strides.h"
 
 namespace fem {
 namespace {
@@ -18,8 +19,6 @@ using namespace channel_kernels;
 
 constexpr int64_t kLeastElements = 8192;  // tokens times channels for which another thread pays
 constexpr int64_t kLeastChunks = 4;       // of a segment of a divided sequence
-
-at::Tensor unit_stride(const at::Tensor& x) { return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous(); }
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
 class Inputs {
@@ -214,7 +213,8 @@ Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelI
   a.grad_mean = inputs.add(grads.mean);
   a.grad_free_energy = inputs.add(in.beta ? grads.free_energy : std::nullopt);
   a.grad_log_normalizer = inputs.add(grads.log_normalizer);
-  inputs.fill(a, in, segments, checkpoints);
+  const at::Tensor states = checkpoints.contiguous();
+  inputs.fill(a, in, segments, states);
   const bool low = in.value.scalar_type() == at::kBFloat16;
   a.grad_value = {grad_value.data_ptr(), low};
   a.grad_log_weight = {grad_log_weight.data_ptr(), low};

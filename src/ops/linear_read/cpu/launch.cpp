@@ -9,13 +9,12 @@
 #include "ops/linear_read/cpu/kernels.h"
 #include "ops/linear_read/linear_read.h"
 #include "ops/sequences.h"
+#include "ops/strides.h"
 
 namespace fem {
 namespace {
 
 using namespace linear_kernels;
-
-at::Tensor unit_stride(const at::Tensor& x) { return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous(); }
 
 Rows rows_of(const at::Tensor& x) {
   return x.defined() ? Rows{x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)} : Rows{};
@@ -192,6 +191,8 @@ Tensors6 linear_read_backward_cpu(const OptionalTensor& grad_mean, const Optiona
   const at::Tensor dmean = like(grad_mean), dfree = beta ? like(grad_free_energy) : at::Tensor();
   const at::Tensor dlog = exact(grad_log_normalizer),
                    dstate = grad_state ? exact(grad_state).contiguous() : at::Tensor();
+  const at::Tensor means = unit_stride(mean), energies = beta ? unit_stride(free_energy) : at::Tensor();
+  const at::Tensor states = checkpoints.contiguous();
   const auto output = [&](const at::Tensor& x) {
     return x.defined() ? at::empty(x.sizes(), x.options()) : at::empty({0}, value.options());
   };
@@ -199,10 +200,10 @@ Tensors6 linear_read_backward_cpu(const OptionalTensor& grad_mean, const Optiona
   const at::Tensor grad_log_decay = output(in.log_decay), grad_initial = output(in.initial);
 
   Backward a{};
-  in.fill(a, strict, checkpoints);
+  in.fill(a, strict, states);
   a.initial = data_of(in.initial);
-  a.mean = rows_of(mean);
-  a.free_energy = beta ? rows_of(free_energy) : Rows{};
+  a.mean = rows_of(means);
+  a.free_energy = rows_of(energies);
   a.log_normalizer = rows_of(log_normalizer);
   a.grad_mean = rows_of(dmean);
   a.grad_free_energy = rows_of(dfree);

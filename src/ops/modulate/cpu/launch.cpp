@@ -5,13 +5,13 @@
 #include "ops/jobs.h"
 #include "ops/modulate/cpu/kernels.h"
 #include "ops/modulate/modulate.h"
+#include "ops/strides.h"
 
 namespace fem {
 namespace {
 
 using namespace modulate_kernels;
 
-at::Tensor unit_stride(const at::Tensor& x) { return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous(); }
 at::Tensor contiguous(const OptionalTensor& x) { return x ? x->contiguous() : at::Tensor(); }
 const void* data_of(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
 Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }

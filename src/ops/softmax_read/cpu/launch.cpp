@@ -12,6 +12,7 @@
 #include "ops/softmax_read/cpu/matrix_unit.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/softmax_read/visibility.h"
+#include "ops/strides.h"
 
 namespace fem {
 namespace {
@@ -20,8 +21,6 @@ using namespace softmax_kernels;
 
 constexpr int64_t kFewQueries = 4;  // up to here the tiles would be mostly padding
 constexpr int64_t kFewKeys = 256;   // of a row that several threads share, each has more
-
-at::Tensor unit_stride(const at::Tensor& x) { return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous(); }
 
 Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 OutputRows output_rows_of(const at::Tensor& x) { return {x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
@@ -159,17 +158,19 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
   Inputs in(query, key, value, beta, causal, window, key_mask, cu_seqlens);
   const auto like = [&](const at::Tensor& x) { return unit_stride(x.to(query.scalar_type())); };
   const at::Tensor dmean = like(grad_mean), dfree = beta ? like(grad_free_energy) : dmean;
+  const at::Tensor means = unit_stride(mean), energies = beta ? unit_stride(free_energy) : means;
+  const at::Tensor normalizers = log_normalizer.contiguous();
 
   Backward a{};
   in.fill(a, scale);
   const Intervals queries_of_key = transposed(in.keys_of_query, a.keys);
   a.query_begin = queries_of_key.begin.data();
   a.query_end = queries_of_key.end.data();
-  a.mean = rows_of(mean);
-  a.free_energy = rows_of(beta ? free_energy : mean);
+  a.mean = rows_of(means);
+  a.free_energy = rows_of(energies);
   a.grad_mean = rows_of(dmean);
   a.grad_free_energy = rows_of(dfree);
-  a.log_normalizer = log_normalizer.const_data_ptr<float>();
+  a.log_normalizer = normalizers.const_data_ptr<float>();
   a.grad_query = output_rows_of(to.query);
   a.grad_key = output_rows_of(to.key);
   a.grad_value = output_rows_of(to.value);

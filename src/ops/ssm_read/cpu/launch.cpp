@@ -9,6 +9,7 @@
 #include "ops/sequences.h"
 #include "ops/ssm_read/cpu/kernels.h"
 #include "ops/ssm_read/ssm_read.h"
+#include "ops/strides.h"
 
 namespace fem {
 namespace {
@@ -21,7 +22,6 @@ at::Tensor channel_rows(const at::Tensor& x) {
   const bool whole = x.size(2) == 1 || x.stride(2) == x.size(3);
   return unit && whole ? x : x.contiguous();
 }
-at::Tensor unit_stride(const at::Tensor& x) { return x.size(-1) == 1 || x.stride(-1) == 1 ? x : x.contiguous(); }
 
 Rows rows_of(const at::Tensor& x) {
   if (!x.defined()) return {};
@@ -232,6 +232,7 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
   const at::Tensor grad_free_energy = inputs.beta ? rows(grads.free_energy, value.scalar_type()) : at::Tensor();
   const at::Tensor grad_log_normalizer = rows(grads.log_normalizer, at::kFloat);
   const at::Tensor grad_state = grads.state ? to_lines(*grads.state, in.line) : at::Tensor();
+  const at::Tensor states = checkpoints.contiguous();
 
   const Division work(in);
   const auto groups = static_cast<int64_t>(work.groups.size()), runs = static_cast<int64_t>(work.runs.size());
@@ -248,7 +249,7 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
 
   if (!in.empty()) {
     Backward a{};
-    in.fill(a, inputs, checkpoints);
+    in.fill(a, inputs, states);
     a.grad_mean = rows_of(grad_mean);
     a.grad_free_energy = rows_of(grad_free_energy);
     a.grad_log_normalizer = rows_of(grad_log_normalizer);
