@@ -108,8 +108,7 @@ def test_any_split_of_a_text_gives_the_same(kind: str) -> None:
 
 def in_cpp(folder: Path, inputs: dict[str, Tensor]) -> Tensor:
     program = os.environ.get("FEM_RUN_LANGUAGE_MODEL")
-    if program is None:
-        pytest.skip("FEM_RUN_LANGUAGE_MODEL does not name the C++ build's tests/run_language_model")
+    assert program, "set FEM_RUN_LANGUAGE_MODEL to the C++ build's tests/run_language_model to compare with it"
     save_file(inputs, folder / "in.safetensors")
     command = [program, folder, folder / "in.safetensors", folder / "out.safetensors"]
     done = subprocess.run(command, capture_output=True, text=True)
