@@ -63,6 +63,9 @@ class Training(unittest.TestCase):
     def train(self, out, *words, **options):
         return self.fem("train", "tiny.toml", "--data", "texts", "--out", out, *words, **options)
 
+    def steps_saved(self, run):
+        return max((int(path.name[5:]) for path in (self.folder / run / "checkpoints").glob("step-*")), default=0)
+
     def weights(self, run):
         return (max((self.folder / run / "checkpoints").glob("step-*")) / "model.safetensors").read_bytes()
 
@@ -106,25 +109,40 @@ class Training(unittest.TestCase):
         start = time.monotonic()
         self.assertEqual(self.train("timed").returncode, 0)
         duration = time.monotonic() - start
+
+        def finish():
+            before = self.steps_saved("parts")
+            result = self.train("parts", "--resume")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"Goes on after step {before}" if before else "parameters", result.stdout)
+            self.assertEqual(self.weights("parts"), self.weights("whole"))
+            self.assertEqual(self.losses("parts"), self.losses("whole"))
+            shutil.rmtree(self.folder / "parts")
+
+        between = 0
         for kill in range(KILLS):
-            if not (self.folder / "parts").exists() or self.losses("parts").get(12):
-                shutil.rmtree(self.folder / "parts", ignore_errors=True)
-                (self.folder / "parts").mkdir()
+            (self.folder / "parts").mkdir(exist_ok=True)
+            before = self.steps_saved("parts")
             words = words_of("train", "tiny.toml", "--data", "texts", "--out", "parts", "--resume")
             process = subprocess.Popen(
                 words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
             )
+            # Every other kill falls soon after a checkpoint of its own process, the others anywhere.
+            awaits = kill % 2 == 1
+            while awaits and process.poll() is None and self.steps_saved("parts") == before:
+                time.sleep(0.001)
             try:
-                process.wait(timeout=chance.uniform(0, 1.1 * duration))
+                process.wait(timeout=chance.uniform(0, duration / 24 if awaits else 1.1 * duration))
             except subprocess.TimeoutExpired:
                 process.kill()
             error = process.communicate()[1]
             self.assertIn(process.returncode, (0, -signal.SIGKILL), f"kill {kill}: {error}")
-            (self.folder / "parts" / "metrics.jsonl").touch()
-        result = self.train("parts", "--resume")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(self.weights("parts"), self.weights("whole"))
-        self.assertEqual(self.losses("parts"), self.losses("whole"))
+            between += before < self.steps_saved("parts") < 12 and process.returncode != 0
+            if process.returncode == 0 or self.steps_saved("parts") > 6:
+                finish()
+        self.assertGreaterEqual(between, KILLS // 3, "too few kills fell between two checkpoints")
+        (self.folder / "parts").mkdir(exist_ok=True)
+        finish()
 
     def test_a_signal_saves_and_exits_with_0(self):
         for which in (signal.SIGINT, signal.SIGTERM):
