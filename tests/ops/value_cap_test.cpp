@@ -11,12 +11,13 @@ namespace {
 
 constexpr double kCap = 40, kHighest = 3;
 
-// One channel whose highest value is 3, at token 0, and all others lie in [-3, 1].
+// One channel whose highest value is 3, at token 0, which no other has more weight than; all others lie in [-3, 1].
 struct Capped {
   Capped() {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const auto n = *rc::gen::inRange<int64_t>(2, 12);
     scores = at::randn({n}, at::kDouble);
+    scores[0] = scores.max();
     value = at::rand({n, 1}, at::kDouble) * 4 - 3;
     value[0] = kHighest;
     winner = at::softmax(scores, 0)[0].item<double>();
@@ -59,6 +60,7 @@ RC_GTEST_PROP(ValueCap, KeepsTheTheoremsBelowIt, ()) {
   }
 }
 
+// A winner of little weight would be found later, and F would fall from there on only; it is never above 40/beta.
 RC_GTEST_PROP(ValueCap, MakesTheFreeEnergyFallBeyondIt, ()) {
   const Capped c;
   double before = c.free_energy(13.5);
