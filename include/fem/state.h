@@ -28,14 +28,18 @@ class TokenCache {
   int64_t length_ = 0;
 };
 
-// What a causal mixer remembers between calls of forward(x, state). Start from a default-constructed one.
+// What a causal mixer remembers between calls of forward(x, state). Start from a default-constructed one: it belongs
+// to the first layer that is given it, and any other refuses it.
 // A copy is a snapshot: cheap, and untouched by what is done to the original afterwards.
 struct MixerState {
+  std::string layer;                               // which one it belongs to, in words; empty: new
   int64_t tokens = 0;                              // rows seen, masked ones included
   at::Tensor positions;                            // [B] real tokens seen; undefined (all: tokens) before any mask
   at::Tensor conditioner;                          // [B, H_c] the conditioner's h
   std::map<std::string, TokenCache> caches;        // the prior's, one row a token
   std::map<std::string, at::Tensor> accumulators;  // the prior's, of fixed size, [B, ...]
+
+  bool is_new() const;  // has seen nothing, and holds nothing
 
   MixerState clone() const;                                // shares no memory
   MixerState select(const at::Tensor& batch_index) const;  // rows by index: reorder, repeat or drop (beam search)

@@ -19,7 +19,7 @@ class Attention(nn.Module):
     def __init__(self, config: FreeEnergyMixerConfig) -> None:
         super().__init__()
         self.heads = config.n_head
-        self.theta = config.rope_theta if config.use_rope else None
+        self.theta = config.rope_theta if config.use_rope is not False else None
         width, bias = config.n_embd, config.bias
         self.query = nn.Linear(width, width, bias)
         self.key = nn.Linear(width, width, bias)
@@ -42,10 +42,13 @@ class Attention(nn.Module):
             query, key = _rotated(query, positions, self.theta), _rotated(key, positions, self.theta)
         if state is not None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
-            key, value, mask = state.append(key, value, real)
+            key, value, mask = state.append(self._words(), key, value, real)
         read = ops.softmax_read(query, key, value, key_mask=mask, cu_seqlens=cu_seqlens).mean
         y: Tensor = self.output(read.flatten(2))
         return y
+
+    def _words(self) -> str:
+        return "attention, no rope" if self.theta is None else f"attention, rope {self.theta:g}"
 
 
 def _positions(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, state: AttentionState | None) -> Tensor:
@@ -64,9 +67,6 @@ def _positions(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, state:
 def _rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """x [B, T, H, K]: the pairs (2m, 2m + 1) turn by position * theta^(-2m/K)."""
     half = x.shape[-1] // 2
-    # Angles in float64: position * frequency in float32 is off by 1e-3 rad at 32k tokens.
     frequency = theta ** -(torch.arange(half, device=x.device, dtype=torch.float64) / half)
-    angle = positions[..., None, None] * frequency  # [(B,) T, 1, K/2]
-    cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    even, odd = torch.unflatten(x, -1, (-1, 2)).unbind(-1)
-    return torch.stack([even * cosine - odd * sine, odd * cosine + even * sine], -1).flatten(-2)
+    y: Tensor = torch.ops.fem.modulate(x, positions=positions, frequency=frequency)
+    return y

@@ -258,6 +258,8 @@ class LanguageModel(nn.Module):
                 f"LanguageModel: expected a state of {len(self.blocks)} layers, got one of {len(state.layers)}; it "
                 "belongs to another model"
             )
+        if state is not None and state.layers:
+            self._check_layers(state.layers)
         # A graph must not depend on values.
         if not torch.compiler.is_compiling() and tokens.numel() > 0 and not tokens.is_meta:
             lowest, highest = int(tokens.min()), int(tokens.max())
@@ -265,6 +267,20 @@ class LanguageModel(nn.Module):
                 raise ValueError(
                     f"LanguageModel: expected tokens from 0 to {self.config.vocab_size - 1}, got "
                     f"{lowest if lowest < 0 else highest}; is it another tokenizer than the model's?"
+                )
+
+    def _check_layers(self, layers: Sequence[LayerState]) -> None:
+        for block, layer in zip(self._blocks(), layers, strict=True):
+            expected = type(block.new_state())
+            if not isinstance(layer, expected):
+                raise ValueError(
+                    f"LanguageModel: expected a state of {expected.__name__}s, got a {type(layer).__name__}; it "
+                    "belongs to another model"
+                )
+            if layer.tokens != layers[0].tokens:
+                raise ValueError(
+                    "LanguageModel: expected a state whose layers have all seen the same tokens, got one of "
+                    f"{layers[0].tokens} and one of {layer.tokens}; start from a new one"
                 )
 
 

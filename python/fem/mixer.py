@@ -162,6 +162,11 @@ def _state_in(cache: Any, layer_idx: int) -> MixerState:
         )
     entry: Mapping[str, Any] | None = cache[layer_idx] if len(cache) > layer_idx else None
     state = entry.get("recurrent_state") if entry is not None else None
+    if state is not None and not isinstance(state, MixerState):
+        raise ValueError(
+            f"FreeEnergyMixer: expected a fem.MixerState in place {layer_idx} of past_key_values, got a "
+            f"{type(state).__name__}: that place belongs to another kind of layer; is layer_idx right?"
+        )
     return state if state is not None else MixerState()
 
 

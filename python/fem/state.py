@@ -15,7 +15,8 @@ class MixerState:
     """The memory of one mixer for one batch: caches of keys and values, or the sums of a linear-time prior.
 
     Start from an empty one and pass it to every call: `y = mixer(x, state=state)` continues where the state stands and
-    moves it on. A state can be pickled and deep-copied.
+    moves it on. It belongs to the first mixer that is given it: one of another prior, dialect, rope, conditioner, size
+    or dtype refuses it. A state can be pickled and deep-copied.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fem import ByteTokenizer, FreeEnergyMixer, LanguageModel, LanguageModelConfig, LanguageModelState
+from fem import ByteTokenizer, FreeEnergyMixer, LanguageModel, LanguageModelConfig, LanguageModelState, MixerState
 from safetensors.torch import load_file, save_file
 from small_models import KINDS, model_config, random_model
 from support import FLOAT32_LAYER, error
@@ -245,6 +245,37 @@ def test_wrong_inputs_are_refused() -> None:
     random_model(n_layer=3)(some_tokens(), state=state)
     with pytest.raises(ValueError, match="expected a state of 2 layers, got one of 3"):
         model(some_tokens(), state=state)
+    state.layers = [state.layers[0], MixerState()]
+    with pytest.raises(ValueError, match="have all seen the same tokens, got one of 12 and one of 0"):
+        model(some_tokens(), state=state)
+
+
+def state_after(model: LanguageModel) -> LanguageModelState:
+    state = LanguageModelState()
+    model(some_tokens(), state=state)
+    return state
+
+
+def test_a_state_belongs_to_its_model() -> None:
+    attention = random_model("attention")
+    with pytest.raises(ValueError, match="expected a state of AttentionStates, got a MixerState"):
+        attention(some_tokens(), state=state_after(random_model()))
+    with pytest.raises(ValueError, match="expected a state of MixerStates, got a AttentionState"):
+        random_model()(some_tokens(), state=state_after(attention))
+    for fields, sentence in (
+        ({"n_head": 2}, r"expected the state's keys as torch.float32 \[B, T, 2, 16\] on cpu, got torch.float32 "),
+        (
+            {"mixer": {"use_rope": False}},
+            r"the layer \(attention, no rope\), got one of the layer \(attention, rope 10000\)",
+        ),
+        ({"mixer": {"rope_theta": 500.0}}, r"the layer \(attention, rope 500\), got one of"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            random_model("attention", **fields)(some_tokens(), state=state_after(attention))
+    with pytest.raises(ValueError, match="expected x with the state's batch size 2, got 3"):
+        attention(some_tokens(3), state=state_after(attention))
+    with pytest.raises(ValueError, match="expected the state's keys as torch.float64"):
+        random_model("attention").double()(some_tokens(), state=state_after(attention))
     with pytest.raises(ValueError, match="the tokenizer knows 257 tokens, but the model 300"):
         LanguageModel(model_config(vocab_size=300), ByteTokenizer())
     with pytest.raises(ValueError, match="text needs a tokenizer, and this model has none"):

@@ -89,7 +89,7 @@ def gradient_operator(case: Case, dtype: torch.dtype, tokens: int) -> tuple[Any,
     return gradient, {a.name: known[a.name] for a in gradient._schema.arguments}
 
 
-CONSTANT = ("cosine", "sine")
+CONSTANT = ("frequency",)
 READS = ("softmax_read", "linear_read", "channel_read", "ssm_read", "linear_scan", "channel_scan", "ssm_scan")
 
 
@@ -126,8 +126,8 @@ def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
         "hidden": over(batch, tokens, 3, low=-1.0),
         "weight": over(3, HEADS * KEY_WIDTH, low=-1.0),
         "scale": over(KEY_WIDTH),
-        "cosine": over(tokens, KEY_WIDTH, low=-1.0),
-        "sine": over(tokens, KEY_WIDTH, low=-1.0),
+        "positions": torch.arange(tokens) + 60,
+        "frequency": uniform(KEY_WIDTH // 2, dtype=torch.float64),
         "limit": over(HEADS, KEY_WIDTH),
         "gate": over(batch, tokens, VALUE_WIDTH, low=-1.0),
         "up": over(batch, tokens, VALUE_WIDTH, low=-1.0),
@@ -174,7 +174,8 @@ OTHER_CASES = [
     Case("gated_scan", GATED_SCAN, {"silu": True}, initial=True),
     Case("gated_read", GATES),
     Case("gated_read", ("mean", "gate_logit")),
-    Case("modulate", ("x", "hidden", "weight", "cosine", "sine"), {"floor": 0.1}),
+    Case("modulate", ("x", "hidden", "weight", "positions", "frequency"), {"floor": 0.1}),
+    Case("modulate", ("x", "positions", "frequency"), {"halves": True}),
     Case("modulate", ("x", "hidden", "weight", "limit")),
     Case("modulate", ("x", "limit")),
     Case("modulate", ("x", "hidden", "weight"), {"added": True}),

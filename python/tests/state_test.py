@@ -104,6 +104,8 @@ def test_from_tensors_refuses_what_to_tensors_did_not_write() -> None:
         MixerState.from_tensors({})
     with pytest.raises(ValueError, match='unknown entry "keys"'):
         MixerState.from_tensors({"tokens": torch.tensor(1), "keys": torch.ones(1)})
+    with pytest.raises(ValueError, match="expected tokens of at least 0, got -5"):
+        MixerState.from_tensors({"tokens": torch.tensor(-5)})
 
 
 def test_a_state_says_what_it_cannot_do() -> None:
@@ -118,6 +120,51 @@ def test_a_state_says_what_it_cannot_do() -> None:
     with pytest.raises(ValueError, match="a state needs causal=true"):
         exact_mixer(causal=False)(tokens(), state=MixerState())
     assert state.tokens == TOKENS
+
+
+# Another layer, and what it says.
+STRANGERS = [
+    ({"prior_type": "linear"}, r"a state of the layer \(linear, corrected, rope 10000\), got one of the layer \(gla, "),
+    ({"dialect": "reference"}, r"the layer \(gla, reference, rope 10000\), got one of the layer \(gla, corrected, "),
+    ({"use_rope": False}, r"the layer \(gla, corrected, no rope\), got one of"),
+    ({"rope_theta": 500.0}, r"the layer \(gla, corrected, rope 500\), got one of"),
+    ({"use_conv": False}, "this layer has no conditioner, but the state holds one's h"),
+    ({"conv_hidden": 4}, r"expected the state's conditioner as Double \[2, 4\] on cpu, got Double \[2, 8\] on cpu"),
+    ({"n_head": 2}, r"expected the state's sums as Double \[2, 2, 16, 17\] on cpu, got Double \[2, 4, 8, 9\] on cpu"),
+    ({"use_lse": False, "use_temperature": False}, r"expected the state's sums as Double \[2, 4, 8, 5\] on cpu"),
+]
+
+
+@pytest.mark.parametrize("fields, sentence", STRANGERS, ids=[",".join(fields) for fields, _ in STRANGERS])
+def test_a_cache_belongs_to_its_layers(fields: dict[str, Any], sentence: str) -> None:
+    x, mixer = tokens(), exact_mixer("gla", 0)
+    stranger = exact_mixer(
+        **{"prior": "gla", "layer_idx": 0} | {k.replace("prior_type", "prior"): v for k, v in fields.items()}
+    )
+    _, _, cache = mixer(x[:, :5], use_cache=True)
+    with pytest.raises(ValueError, match=sentence + ".*; a state belongs to the layer that began it"):
+        stranger(x[:, 5:], past_key_values=cache)
+    assert error(mixer(x[:, 5:], past_key_values=cache)[0], mixer(x)[:, 5:]) < FLOAT64
+
+
+def test_a_state_that_lost_something_is_refused(prior: str) -> None:
+    mixer, x, state = exact_mixer(prior), tokens(), MixerState()
+    mixer(x[:, :5], state=state)
+    memory = "key" if prior == "softmax" else "sums"
+    for name, sentence in (
+        ("conditioner", "expected the state to hold conditioner of the 5 tokens it has seen, got none"),
+        (
+            f"{'cache' if prior == 'softmax' else 'accumulator'}.{memory}",
+            f"expected the state to hold {memory} of the 5",
+        ),
+        ("layer", "got one of no layer"),
+    ):
+        damaged = MixerState.from_tensors({n: t for n, t in state.to_tensors().items() if n != name})
+        with pytest.raises(ValueError, match=sentence):
+            mixer(x[:, 5:], state=damaged)
+    wide = MixerState.from_tensors(state.to_tensors())
+    with pytest.raises(ValueError, match="expected the state's conditioner as Float"):
+        random_mixer(prior, dtype=torch.float32).requires_grad_(False)(x[:, 5:].float(), state=wide)
 
 
 def two_layers(prior: str, dialect: str = "corrected") -> list[FreeEnergyMixer]:
@@ -232,6 +279,13 @@ class LinearAttentionCache:
         self.layers[layer_idx] = entry
         self.seen[layer_idx] += 1 if offset is None else offset
         return entry
+
+
+def test_a_place_of_another_kind_of_layer_is_refused() -> None:
+    mixer, x, cache = exact_mixer(layer_idx=0), tokens(), LinearAttentionCache()
+    cache.update(recurrent_state=torch.ones(2, 4, 8, 8), layer_idx=0)
+    with pytest.raises(ValueError, match="expected a fem.MixerState in place 0 of past_key_values, got a Tensor"):
+        mixer(x, past_key_values=cache)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

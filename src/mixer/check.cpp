@@ -32,25 +32,6 @@ void check_batch(const at::Tensor& x, const Batch& batch) {
   }
 }
 
-void check_state(const at::Tensor& x, const MixerOptions& options, const Batch& batch, const MixerState& state) {
-  FEM_CHECK(options.causal,
-            "mix: a state needs causal=true, because an encoder's early tokens see later ones; "
-            "call forward(x) on the whole sequence");
-  FEM_CHECK(!batch.cu_seqlens,
-            "mix: a state cannot continue packed sequences; give each a row of the batch and a mask");
-  FEM_CHECK(!(at::GradMode::is_enabled() && x.requires_grad()),
-            "mix: a state carries no gradients, but x requires them; "
-            "call forward(x) to train, or use torch::NoGradGuard or x.detach()");
-  const auto check_rows = [&](const at::Tensor& part) {
-    FEM_CHECK(!part.defined() || part.size(0) == x.size(0), "mix: expected x with the state's batch size ",
-              part.size(0), ", got ", shape_of(x), "; start from a new state or use state.select");
-  };
-  check_rows(state.positions);
-  check_rows(state.conditioner);
-  for (const auto& [name, cache] : state.caches) check_rows(cache.rows());
-  for (const auto& [name, accumulator] : state.accumulators) check_rows(accumulator);
-}
-
 }  // namespace
 
 void check_call(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
@@ -62,7 +43,9 @@ void check_call(const at::Tensor& x, const MixerWeights& weights, const MixerOpt
             weight.scalar_type(), " on ", weight.device(), " like the weights, got ", x.scalar_type(), " on ",
             x.device(), "; convert either with to()");
   check_batch(x, batch);
-  if (state) check_state(x, options, batch, *state);
+  FEM_CHECK(!state || options.causal,
+            "mix: a state needs causal=true, because an encoder's early tokens see later ones; "
+            "call forward(x) on the whole sequence");
 }
 
 }  // namespace fem

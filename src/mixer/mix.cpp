@@ -6,6 +6,7 @@
 #include "mixer/check.h"
 #include "mixer/conditioner.h"
 #include "mixer/positions.h"
+#include "mixer/streaming.h"
 #include "ops/modulate/again.h"
 #include "priors/prior.h"
 #include "priors/projection.h"
@@ -97,6 +98,15 @@ at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOpt
   return project(at::dropout(gated, options.dropout, training), {w.output})[0];
 }
 
+Memory memory_of(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType dtype) {
+  Memory memory = prior_of(options.prior_type).memory(options, sizes, dtype);
+  memory.layer = spelled(options.prior_type) + ", " + spelled(options.dialect) + ", " + rope_words(options);
+  if (options.window) memory.layer += ", window " + std::to_string(*options.window);
+  if (options.use_conv)
+    memory.conditioner = {"conditioner", {conditioner_width(options, sizes)}, at::toOpMathType(dtype)};
+  return memory;
+}
+
 }  // namespace
 
 at::Tensor mix(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
@@ -105,12 +115,8 @@ at::Tensor mix(const at::Tensor& x, const MixerWeights& weights, const MixerOpti
   check_call(x, weights, options, batch, state);
   if (!state) return mix_tokens(x, weights, options, sizes, batch, nullptr, training);
 
-  const at::NoGradGuard no_gradients;
-  MixerState next = *state;  // cheap, and a call that throws leaves the state as it was
-  const at::Tensor y = mix_tokens(x, weights, options, sizes, batch, &next, training);
-  advance(next, x, batch);
-  *state = std::move(next);
-  return y;
+  return stream("mix", x, batch, memory_of(options, sizes, x.scalar_type()), *state,
+                [&](MixerState& next) { return mix_tokens(x, weights, options, sizes, batch, &next, training); });
 }
 
 }  // namespace fem

@@ -20,15 +20,4 @@ Positions positions_of(const at::Tensor& x, const Batch& batch, const MixerState
   return {apart ? index + state->positions.unsqueeze(1) : index + start, {}, {}};
 }
 
-void advance(MixerState& state, const at::Tensor& x, const Batch& batch) {
-  // While no mask was seen every row stands at the same position.
-  if (batch.mask && !state.positions.defined())
-    state.positions = at::full({x.size(0)}, state.tokens, x.options().dtype(at::kLong));
-  if (batch.mask)
-    state.positions = state.positions + batch.mask->sum(1);
-  else if (state.positions.defined())
-    state.positions = state.positions + x.size(1);
-  state.tokens += x.size(1);
-}
-
 }  // namespace fem

@@ -12,7 +12,4 @@ struct Positions {
 
 Positions positions_of(const at::Tensor& x, const Batch& batch, const MixerState* state);
 
-// Moves a state on by the tokens of a call.
-void advance(MixerState& state, const at::Tensor& x, const Batch& batch);
-
 }  // namespace fem

@@ -13,6 +13,39 @@ const std::string kCache = "cache.", kAccumulator = "accumulator.";
 
 at::Tensor copy_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
 
+// What from_tensors finds in an entry.
+int64_t number_in(const at::Tensor& tensor) {
+  FEM_CHECK(tensor.numel() == 1 && tensor.scalar_type() == at::kLong,
+            "MixerState::from_tensors: expected tokens as one Long, got ", tensor.scalar_type(), " ", shape_of(tensor));
+  const auto tokens = tensor.item<int64_t>();
+  FEM_CHECK(tokens >= 0, "MixerState::from_tensors: expected tokens of at least 0, got ", tokens);
+  return tokens;
+}
+
+std::string text_in(const at::Tensor& tensor) {
+  FEM_CHECK(tensor.dim() == 1 && tensor.scalar_type() == at::kByte,
+            "MixerState::from_tensors: expected layer as Byte [characters], got ", tensor.scalar_type(), " ",
+            shape_of(tensor));
+  const at::Tensor bytes = tensor.to(at::kCPU).contiguous();
+  return {reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>()), static_cast<size_t>(bytes.numel())};
+}
+
+const at::Tensor& of_tokens(const std::string& name, const at::Tensor& tensor) {
+  FEM_CHECK(tensor.dim() >= 2, "MixerState::from_tensors: expected ", name, " of shape [B, T, ...], got ",
+            shape_of(tensor));
+  return tensor;
+}
+
+void check_positions(const MixerState& state) {
+  if (!state.positions.defined() || state.positions.numel() == 0) return;
+  const at::Tensor& p = state.positions;
+  FEM_CHECK(p.dim() == 1 && p.scalar_type() == at::kLong, "MixerState::from_tensors: expected positions as Long [B], ",
+            "got ", p.scalar_type(), " ", shape_of(p));
+  FEM_CHECK(p.min().item<int64_t>() >= 0 && p.max().item<int64_t>() <= state.tokens,
+            "MixerState::from_tensors: expected positions from 0 to the ", state.tokens, " tokens seen, got ",
+            p.min().item<int64_t>(), " ... ", p.max().item<int64_t>());
+}
+
 at::Tensor rows_of(const at::Tensor& tensor, const at::Tensor& batch_index) {
   return tensor.defined() ? tensor.index_select(0, batch_index) : tensor;
 }
@@ -66,8 +99,14 @@ void TokenCache::rollback(const TokenCache& snapshot) {
   if (buffer_ && buffer_.use_count() == 2) buffer_->used = length_;
 }
 
+bool MixerState::is_new() const {
+  return layer.empty() && tokens == 0 && !positions.defined() && !conditioner.defined() && caches.empty() &&
+         accumulators.empty();
+}
+
 MixerState MixerState::clone() const {
   MixerState copy;
+  copy.layer = layer;
   copy.tokens = tokens;
   copy.positions = copy_of(positions);
   copy.conditioner = copy_of(conditioner);
@@ -81,6 +120,7 @@ MixerState MixerState::select(const at::Tensor& batch_index) const {
             "MixerState::select: expected batch_index as int32 or int64 [rows], got ", batch_index.scalar_type(), " ",
             shape_of(batch_index));
   MixerState selected;
+  selected.layer = layer;
   selected.tokens = tokens;
   selected.positions = rows_of(positions, batch_index);
   selected.conditioner = rows_of(conditioner, batch_index);
@@ -90,6 +130,7 @@ MixerState MixerState::select(const at::Tensor& batch_index) const {
 }
 
 void MixerState::rollback(const MixerState& snapshot) {
+  layer = snapshot.layer;
   tokens = snapshot.tokens;
   positions = snapshot.positions;
   conditioner = snapshot.conditioner;
@@ -100,6 +141,7 @@ void MixerState::rollback(const MixerState& snapshot) {
 
 std::map<std::string, at::Tensor> MixerState::to_tensors() const {
   std::map<std::string, at::Tensor> tensors{{"tokens", at::scalar_tensor(tokens, at::kLong)}};
+  if (!layer.empty()) tensors["layer"] = at::tensor(std::vector<uint8_t>(layer.begin(), layer.end()));
   if (positions.defined()) tensors["positions"] = positions.clone();
   if (conditioner.defined()) tensors["conditioner"] = conditioner.clone();
   for (const auto& [name, cache] : caches)
@@ -113,18 +155,21 @@ MixerState MixerState::from_tensors(const std::map<std::string, at::Tensor>& ten
   MixerState state;
   for (const auto& [name, tensor] : tensors) {
     if (name == "tokens")
-      state.tokens = tensor.item<int64_t>();
+      state.tokens = number_in(tensor);
+    else if (name == "layer")
+      state.layer = text_in(tensor);
     else if (name == "positions")
       state.positions = tensor.clone();
     else if (name == "conditioner")
       state.conditioner = tensor.clone();
     else if (name.starts_with(kCache))
-      state.caches[name.substr(kCache.size())].append(tensor);
+      state.caches[name.substr(kCache.size())].append(of_tokens(name, tensor));
     else if (name.starts_with(kAccumulator))
       state.accumulators[name.substr(kAccumulator.size())] = tensor.clone();
     else
       FEM_CHECK(false, "MixerState::from_tensors: unknown entry \"", name, "\"");
   }
+  check_positions(state);
   return state;
 }
 

@@ -9,6 +9,7 @@
 #include "io/mixer_config.h"
 #include "mixer/parameters.h"
 #include "mixer/positions.h"
+#include "mixer/streaming.h"
 #include "ops/sequences.h"
 #include "priors/keys_and_values.h"
 #include "priors/projection.h"
@@ -56,6 +57,14 @@ AttentionImpl::AttentionImpl(const MixerOptions& options) : options_(options) {
 }
 
 at::Tensor AttentionImpl::forward(const at::Tensor& x, const Batch& batch, MixerState* state) {
+  if (!state) return attended(x, batch, nullptr);
+  const int64_t width = options_.n_embd / options_.n_head;
+  Memory memory = memory_of_keys_and_values(options_.n_head, width, width, x.scalar_type());
+  memory.layer = "attention, " + rope_words(options_);
+  return stream("attention", x, batch, memory, *state, [&](MixerState& next) { return attended(x, batch, &next); });
+}
+
+at::Tensor AttentionImpl::attended(const at::Tensor& x, const Batch& batch, MixerState* state) const {
   std::vector<int64_t> borders;
   if (batch.cu_seqlens) borders = borders_of(*batch.cu_seqlens, x.size(1), "attention");
   const std::vector<at::Tensor> projected = project(x, {query_, key_, value_});
@@ -69,7 +78,6 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x, const Batch& batch, Mixer
   const at::Tensor query = heads(0, turned), key = heads(1, turned), value = heads(2, {});
   const at::Tensor read =
       batch.cu_seqlens ? packed(query, key, value, borders) : padded(query, key, value, batch, state);
-  if (state) advance(*state, x, batch);
   return project(read.flatten(2), {output_})[0];
 }
 

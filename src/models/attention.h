@@ -17,6 +17,7 @@ class AttentionImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const Batch& batch, MixerState* state);
 
  private:
+  at::Tensor attended(const at::Tensor& x, const Batch& batch, MixerState* state) const;
   at::Tensor packed(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     const std::vector<int64_t>& borders) const;
   at::Tensor padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Batch& batch,

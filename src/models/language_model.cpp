@@ -69,6 +69,15 @@ std::optional<at::Tensor> as_batch(const at::Tensor& tokens, const Batch& batch)
   return fits && batch.cu_seqlens->equal(regular) ? std::optional(tokens.view({rows, length})) : std::nullopt;
 }
 
+void check_layers(const LanguageModelState& state, size_t layers) {
+  FEM_CHECK(state.layers.size() == layers, "language model: expected a state of ", layers, " layers, got one of ",
+            state.layers.size(), "; it belongs to another model");
+  for (const MixerState& layer : state.layers)
+    FEM_CHECK(layer.tokens == state.layers[0].tokens,
+              "language model: expected a state whose layers have all seen the same tokens, got one of ",
+              state.layers[0].tokens, " and one of ", layer.tokens, "; start from a new one");
+}
+
 // bfloat16 as float32: a sum over the vocabulary needs the digits.
 at::Tensor with_wide_sums(const at::Tensor& logits) { return logits.to(at::toOpMathType(logits.scalar_type())); }
 
@@ -182,17 +191,21 @@ at::Tensor LanguageModelImpl::thought(const Block& block, const at::Tensor& x) c
 }
 
 at::Tensor LanguageModelImpl::hidden(const at::Tensor& tokens, const Batch& batch, LanguageModelState* state) {
-  if (state && state->layers.empty()) state->layers.resize(blocks_.size());
-  FEM_CHECK(!state || state->layers.size() == blocks_.size(), "language model: expected a state of ", blocks_.size(),
-            " layers, got one of ", state->layers.size(), "; it belongs to another model");
   if (!state)
     if (const auto rows = as_batch(tokens, batch)) return hidden(*rows).view({1, -1, options.n_embd});
+  LanguageModelState next;  // cheap, and a call that throws leaves the state as it was
+  if (state) {
+    next = *state;
+    if (next.layers.empty()) next.layers.resize(blocks_.size());
+    check_layers(next, blocks_.size());
+  }
   at::Tensor x = embed(tokens);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const auto whole = [block = blocks_[i], past = state ? &state->layers[i] : nullptr, batch,
+    const auto whole = [block = blocks_[i], past = state ? &next.layers[i] : nullptr, batch,
                         this](const at::Tensor& in) { return thought(*block, mixed(*block, in, batch, past)); };
     x = recompute && !state ? recomputed(whole, x) : whole(x);
   }
+  if (state) *state = std::move(next);
   return rms_norm(x, norm_, options.norm_eps);
 }
 

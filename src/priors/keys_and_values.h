@@ -7,9 +7,15 @@
 #include <optional>
 #include <string>
 
-#include "fem/state.h"
+#include "priors/memory.h"
 
 namespace fem {
+
+inline Memory memory_of_keys_and_values(int64_t heads, int64_t key_width, int64_t value_width, at::ScalarType dtype) {
+  Memory memory;
+  memory.caches = {{"key", {heads, key_width}, dtype}, {"value", {heads, value_width}, dtype}};
+  return memory;
+}
 
 struct KeysAndValues {
   at::Tensor key, value;           // [B, T, H, *]

@@ -19,6 +19,10 @@ class LinearPrior final : public Prior {
     return {sizes.key, sizes.key};
   }
 
+  Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
+    return memory_of_linear_sums(options, sizes, values);
+  }
+
   Read read(const PriorCall& call) const override {
     const auto [query, key] = query_and_key(call, call.options.eps);  // phi
     return call.keep_sums(linear_read(query, key, call.value, call.beta, std::nullopt, call.recurrent()));

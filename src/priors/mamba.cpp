@@ -65,6 +65,12 @@ class MambaPrior final : public Prior {
 
   bool squashes_value(const MixerOptions& options) const override { return rules_of(options.dialect).squashed_values; }
 
+  // Sums of (1, v, exp(beta v)) in R states a channel, as ssm_read has them.
+  Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
+    const int64_t streams = options.has_free_energy() ? 3 : 2;
+    return memory_of_sums({streams, options.n_head, sizes.head_value, options.ssm_rank}, values);
+  }
+
   Read read(const PriorCall& call) const override {
     const MixerOptions& options = call.options;
     const int64_t rank = options.ssm_rank, value = call.sizes.value, heads = options.n_head;

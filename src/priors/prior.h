@@ -8,6 +8,7 @@
 #include "fem/ops/modulate.h"
 #include "fem/ops/read.h"
 #include "priors/dialect.h"
+#include "priors/memory.h"
 
 namespace fem {
 
@@ -22,7 +23,7 @@ struct PriorCall {
   const MixerOptions& options;
   const MixerSizes& sizes;
   const Batch& batch;
-  MixerState* state;  // may be null; the prior appends to its caches and accumulators
+  MixerState* state;  // may be null; the prior moves on what it declares in memory()
 
   const DialectRules& rules() const { return rules_of(options.dialect); }
 
@@ -56,6 +57,9 @@ class Prior {
 
   // Is the modulated value squashed by a sigmoid before it is clipped?
   virtual bool squashes_value(const MixerOptions&) const { return false; }
+
+  // What read() keeps in a state: caches and accumulators. values: their dtype.
+  virtual Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const = 0;
 
   // Mean and, with beta, free energy of the values under p_t.
   virtual Read read(const PriorCall& call) const = 0;

@@ -24,6 +24,12 @@ inline AfterModulation rotation(const PriorCall& call, std::optional<double> flo
   return {rotation_of(call.positions, call.sizes.head_key, o.rope_theta, o.dialect), floor, {}};
 }
 
+// Sums of phi(k) (v, exp(beta v), 1), as linear_read has them.
+inline Memory memory_of_linear_sums(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) {
+  const int64_t columns = (options.has_free_energy() ? 2 : 1) * sizes.head_value + 1;
+  return memory_of_sums({options.n_head, sizes.head_key, columns}, values);
+}
+
 // floor: positive features relu(x) + floor instead.
 inline QueryAndKey query_and_key(const PriorCall& call, std::optional<double> floor = std::nullopt) {
   const MixerOptions& options = call.options;

@@ -26,6 +26,10 @@ class RnnDecayPrior final : public Prior {
     return {sizes.value};
   }
 
+  Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
+    return memory_of_channel_sums(options, sizes, values);
+  }
+
   Read read(const PriorCall& call) const override {
     const at::Tensor decay = by_head(call.projected[0], call.options.n_head, call.modulations[0]);
     return call.keep_sums(decay_read(-at::softplus(decay), call.value, call.beta, call.recurrent()));

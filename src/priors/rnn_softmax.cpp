@@ -50,6 +50,10 @@ class RnnSoftmaxPrior final : public Prior {
     return std::vector<int64_t>(linear_layers(options), sizes.key);
   }
 
+  Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
+    return memory_of_channel_sums(options, sizes, values);
+  }
+
   Read read(const PriorCall& call) const override {
     if (!call.rules().aft_has_query) {
       const at::Tensor key = by_head(call.projected[0], call.options.n_head, call.modulations[0], rotation(call));

@@ -46,6 +46,12 @@ class SoftmaxPrior final : public Prior {
     return {sizes.key, sizes.key};
   }
 
+  Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
+    Memory memory = memory_of_keys_and_values(options.n_head, sizes.head_key, sizes.head_value, values);
+    memory.window = options.window;
+    return memory;
+  }
+
   Read read(const PriorCall& call) const override {
     const MixerOptions& options = call.options;
     const auto [query, key] = query_and_key(call);

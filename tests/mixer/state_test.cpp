@@ -152,6 +152,22 @@ TEST_P(State, RefusesTensorsThatAreNoState) {
   auto tensors = state.to_tensors();
   tensors["weights"] = at::ones(1);
   EXPECT_TRUE(fails_with("unknown entry \"weights\"", [&] { MixerState::from_tensors(tensors); }));
+  const auto with = [&](const std::string& name, const at::Tensor& tensor) {
+    auto changed = state.to_tensors();
+    changed[name] = tensor;
+    return [changed] { MixerState::from_tensors(changed); };
+  };
+  EXPECT_TRUE(fails_with("expected tokens of at least 0, got -5", with("tokens", at::scalar_tensor(-5, at::kLong))));
+  EXPECT_TRUE(
+      fails_with("expected tokens as one Long, got Double []", with("tokens", at::scalar_tensor(7.0, at::kDouble))));
+  EXPECT_TRUE(fails_with("expected tokens as one Long, got Long [2]", with("tokens", at::tensor({7, 7}, at::kLong))));
+  EXPECT_TRUE(
+      fails_with("expected layer as Byte [characters], got Long [1]", with("layer", at::tensor({7}, at::kLong))));
+  EXPECT_TRUE(fails_with("expected cache.key of shape [B, T, ...], got [7]", with("cache.key", at::ones({7}))));
+  EXPECT_TRUE(fails_with("expected positions as Long [B], got Float [3]", with("positions", at::ones({3}))));
+  EXPECT_TRUE(fails_with("expected positions from 0 to the 7 tokens seen, got 1 ... 8",
+                         with("positions", at::tensor({1, 8, 2}, at::kLong))));
+  EXPECT_TRUE(fails_with("tokens seen, got -1 ... 2", with("positions", at::tensor({1, -1, 2}, at::kLong))));
 }
 
 TEST_P(State, RowsCanBeReorderedRepeatedAndDropped) {

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <functional>
+
 #include "fem/io/model_folder.h"
 #include "fem/io/safetensors.h"
 #include "io/temporary_folder.h"
@@ -134,6 +136,68 @@ TEST(LanguageModels, WrongTokensAndOptionsAreRefused) {
   EXPECT_TRUE(fails_with("plain attention has no mixer option conv_hidden", [&] { LanguageModel{options}; }));
   options.n_layer = 0;
   EXPECT_TRUE(fails_with("expected n_layer of at least 1, got 0", [&] { LanguageModel{options}; }));
+}
+
+TEST(LanguageModelStates, BelongToTheirModel) {
+  const at::NoGradGuard no_gradients;
+  const MixerChoice attention = every_mixer()[0];
+  const at::Tensor tokens = random_tokens(2, 5);
+  LanguageModel model = random_model(attention, kVocabulary);
+  LanguageModelState state;
+  model(tokens, state);
+  const at::Tensor expected = model(tokens.repeat({1, 2})).slice(1, 5);
+  const auto refused_by = [&](const LanguageModelOptions& options, const std::string& text) {
+    LanguageModel other(options);
+    const auto refused = fails_with(text, [&] { other(tokens, state); });
+    LanguageModelState copy = state;
+    EXPECT_TRUE(at::allclose(model(tokens, copy), expected, 1e-4, 1e-4)) << "the refused state has changed";
+    return refused;
+  };
+
+  LanguageModelOptions options = model->options;
+  options.n_layer = 3;
+  EXPECT_TRUE(refused_by(options, "language model: expected a state of 3 layers, got one of 2; it belongs to another"));
+  options = model->options;
+  options.mixer.use_rope = false;
+  EXPECT_TRUE(refused_by(options,
+                         "attention: expected a state of the layer (attention, no rope), got one of the layer "
+                         "(attention, rope 10000); a state belongs to the layer that began it"));
+  options.mixer.use_rope = true;
+  options.mixer.rope_theta = 100;
+  EXPECT_TRUE(refused_by(options, "expected a state of the layer (attention, rope 100), got one of"));
+  options = model->options;
+  options.n_head = options.mixer.n_head = 4;
+  EXPECT_TRUE(refused_by(options, "expected the state's key as Float [2, 5, 4, 4] on cpu, got Float [2, 5, 2, 8]"));
+  EXPECT_TRUE(refused_by(random_model({BlockMixer::kFem, PriorType::kSoftmax}, kVocabulary)->options,
+                         "mix: expected a state of the layer (softmax, corrected, rope 10000), got one of the layer "
+                         "(attention, rope 10000)"));
+  EXPECT_TRUE(fails_with("attention: expected x with the state's batch size 2, got [1, 5, 16]",
+                         [&] { model(random_tokens(1, 5), state); }));
+
+  const auto damaged = [&](const std::function<void(MixerState&)>& damage, const std::string& text) {
+    LanguageModelState copy = state;
+    damage(copy.layers[1]);
+    return fails_with(text, [&] { model(tokens, copy); });
+  };
+  EXPECT_TRUE(damaged([](MixerState& s) { s.tokens = 3; }, "have all seen the same tokens, got one of 5 and one of 3"));
+  EXPECT_TRUE(damaged([](MixerState& s) { s.caches.erase("value"); }, "expected the state to hold value of the 5"));
+  EXPECT_TRUE(damaged([](MixerState& s) { s.positions = at::full({2}, 5, at::kLong); },
+                      "expected the state to hold visible of the 5 tokens"));
+  for (MixerState& layer : state.layers) layer.tokens = -5;
+  EXPECT_TRUE(fails_with("attention: expected a new state or one that has seen tokens, got tokens = -5",
+                         [&] { model(tokens, state); }));
+}
+
+TEST(LanguageModelStates, CarryNoGradientsAndNoPackedSequences) {
+  for (const MixerChoice& choice : {every_mixer()[0], every_mixer()[1]}) {
+    LanguageModel model = random_model(choice, kVocabulary);
+    LanguageModelState state;
+    EXPECT_TRUE(fails_with("a state carries no gradients", [&] { model(random_tokens(1, 4), state); }));
+    const at::NoGradGuard no_gradients;
+    EXPECT_TRUE(fails_with("a state cannot continue packed sequences",
+                           [&] { model(random_tokens(1, 4), state, Batch{.cu_seqlens = at::tensor({0, 2, 4})}); }));
+    EXPECT_TRUE(state.layers.empty());
+  }
 }
 
 class ModelFolder : public testing::TemporaryFolder {

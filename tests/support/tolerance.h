@@ -12,6 +12,7 @@ struct Tolerance {
   double bound;
 };
 
+constexpr double kEps64 = 2.220446049250313e-16;
 constexpr double kEps32 = 1.1920929e-07;
 constexpr double kEps16 = 7.8125e-03;  // bfloat16
 
@@ -39,6 +40,20 @@ constexpr Tolerance kBfloat16{2 * kEps16};
 constexpr Tolerance kBfloat16Gradient{4 * kEps16};
 // A whole layer in bfloat16: every operator rounds.
 constexpr Tolerance kBfloat16Layer{16 * kEps16};
+
+// Thousands of tokens streamed against the same at once, in one dtype: the same terms in other groups, and a state that
+// is rounded between calls. Errors of single roundings add up like a random walk: some tens of eps. In bfloat16 states
+// are float32, so that only the outputs' own rounding can fall to the other side: a unit in the last place of each of
+// two operators.
+constexpr Tolerance kFloat64Streaming{256 * kEps64};
+constexpr Tolerance kFloat32Streaming{64 * kEps32};
+constexpr Tolerance kBfloat16Streaming{2 * kEps16};
+inline Tolerance streaming_tolerance(at::ScalarType dtype) {
+  return dtype == at::kDouble ? kFloat64Streaming : dtype == at::kFloat ? kFloat32Streaming : kBfloat16Streaming;
+}
+// The error of a stream in bfloat16 relative to that of the whole, both against float64: roundings of outputs, which
+// both have, are nearly all of it.
+constexpr double kTimesWholeBfloat16 = 1.05;
 
 // A bfloat16 kernel that rounds its operands, against plain ATen in bfloat16, which rounds every intermediate result.
 constexpr double kTimesPlainBfloat16 = 2;
