@@ -7,6 +7,7 @@
 
 #include "bench/benchmarks.h"
 #include "bench/growth.h"
+#include "bench/stream.h"
 #include "commands.h"
 #include "util/interrupt.h"
 
@@ -109,6 +110,42 @@ void add_growth(CLI::App& parent) {
   });
 }
 
+void add_stream(CLI::App& parent) {
+  struct Arguments {
+    bench::StreamSettings settings{every_prior()};
+    std::string json;
+  };
+  CLI::App* app = parent.add_subcommand("stream", "A million tokens through a state: speed and memory, early and late");
+  app->footer(
+      "Reads a long stream with every prior, a thousand tokens a call and token by token near the beginning and at "
+      "the\n"
+      "end. A state of fixed size, and nothing else that grows: the resident set of the process stays where it was "
+      "after\n"
+      "the first hundredth of the tokens. softmax, which remembers tokens, has a window. Ctrl-C ends early with what\n"
+      "there is.\n"
+      "\n"
+      "Example:\n  fem bench stream --priors gla,mamba --tokens 3000000 --json stream.jsonl");
+  auto arguments = std::make_shared<Arguments>();
+  add_priors(*app, arguments->settings.priors);
+  app->add_option("--tokens", arguments->settings.tokens, "Tokens of each stream")
+      ->check(CLI::Range(20000, 1 << 30))
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--window", arguments->settings.window, "Window of the softmax prior")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--json", arguments->json, "Also write one JSON object per prior, a line each")->type_name("FILE");
+  app->callback([arguments] {
+    std::ofstream json;
+    if (!arguments->json.empty()) json = bench::open_json(arguments->json);
+    const InterruptGuard guard;
+    const std::vector<bench::Stream> streams = bench::bench_stream(arguments->settings);
+    bench::print_streams(streams, arguments->settings, std::cout);
+    if (json.is_open()) bench::write_stream_json(streams, arguments->settings, json);
+  });
+}
+
 constexpr const char* kShapes =
     "Shapes, float32:\n"
     "  S1   D 768, H 12, T 1024, B 2\n"
@@ -147,6 +184,7 @@ void add_bench_command(CLI::App& app) {
       "\nExample:\n  fem bench decode --priors softmax,gla --shapes D1 --repeats 201 --json decode.jsonl",
       [](const bench::Settings& settings) { return bench::bench_decode(settings, std::cout); }, {"D1", "D8", "D32"});
   add_growth(*bench);
+  add_stream(*bench);
 }
 
 }  // namespace fem

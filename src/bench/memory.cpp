@@ -1,8 +1,10 @@
 #include "bench/memory.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 
 namespace fem::bench {
 namespace {
@@ -28,6 +30,7 @@ class CountingAllocator final : public c10::Allocator {
     ++measurement_;
     alive_ = peak_ = allocations_ = 0;
   }
+  int64_t alive() const { return alive_; }
   int64_t peak() const { return peak_; }
   int64_t allocations() const { return allocations_; }
 
@@ -68,7 +71,13 @@ Memory memory_of(const Work& work) {
     ~Restore() { c10::SetCPUAllocator(counter->base(), kPriority); }
   } restore;
   work();
-  return {counter->peak(), counter->allocations()};
+  return {counter->peak(), counter->alive(), counter->allocations()};
+}
+
+int64_t resident_bytes() {
+  int64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace fem::bench

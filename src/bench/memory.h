@@ -10,9 +10,13 @@ namespace fem::bench {
 // that BLAS keeps for itself are on nobody's account.
 struct Memory {
   int64_t peak_bytes;   // the most that is held at one time: saved tensors, gradients and scratch
+  int64_t kept_bytes;   // held when it is over
   int64_t allocations;  // how many blocks were asked for
 };
 
 Memory memory_of(const Work& work);
+
+// What the process holds of the machine's memory, whoever asked for it (Linux: the resident set).
+int64_t resident_bytes();
 
 }  // namespace fem::bench

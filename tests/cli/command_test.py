@@ -53,6 +53,7 @@ class Command(unittest.TestCase):
             ["bench", "layer"],
             ["bench", "decode"],
             ["bench", "growth"],
+            ["bench", "stream"],
         ):
             result = fem(*words, "--help")
             self.assertEqual(result.returncode, 0)
@@ -191,6 +192,20 @@ class Command(unittest.TestCase):
                 self.assertAlmostEqual(o[f"{kind}_exponent"], math.log2(long / short), places=6)
             self.assertIn(o["read"] + " forward+backward", result.stdout)
         self.assert_error(fem("bench", "growth", "--priors", "lstm"), 2, "lstm")
+
+    def test_bench_stream_tells_speed_and_memory_early_and_late(self):
+        path = self.folder / "stream.jsonl"
+        result = fem("bench", "stream", "--tokens", 20000, "--priors", "gla,softmax", "--window", 64, "--json", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        objects = lines(path)
+        self.assertEqual([o["layer"] for o in objects], ["gla", "softmax, window 64"])
+        for o in objects:
+            self.assertEqual(o["tokens"], 20000)
+            self.assertEqual(len(o["resident_bytes"]), 10)
+            self.assertEqual(o["growth_bytes"], max(o["resident_bytes"]) - o["early"]["resident_bytes"])
+            self.assertIn(o["layer"], result.stdout)
+        self.assertEqual(objects[0]["early"]["state_bytes"], objects[0]["late"]["state_bytes"])
+        self.assert_error(fem("bench", "stream", "--tokens", 5), 2, "--tokens")
 
     def test_bench_says_when_it_cannot_write(self):
         result = fem("bench", "read", "--shapes", "tiny", "--repeats", 1, "--json", self.folder / "no" / "x.jsonl")
