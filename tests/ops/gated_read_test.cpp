@@ -52,8 +52,13 @@ TEST_P(GatedRead, KernelMatchesTheDefinitionForwardAndBackward) {
         const auto expected = run(gated_read_definition, inputs, at::kDouble, gates, g);
         const auto actual = run(gated_read, inputs, dtype, gates, g);
         EXPECT_TRUE(close(actual[0], expected[0], forward_tolerance(dtype)));
-        for (size_t i = 1; i < actual.size(); ++i)
-          EXPECT_TRUE(close(actual[i], expected[i], gradient_tolerance(dtype), 1)) << i;
+        for (size_t i = 1; i < actual.size(); ++i) {
+          // The gate of a head of one channel is normalised to 1.
+          const bool constant = gates.outer && i + 1 == actual.size() && shape.back() == 1;
+          EXPECT_TRUE(constant ? vanishes(actual[i], gradient_tolerance(dtype), 1)
+                               : close(actual[i], expected[i], gradient_tolerance(dtype)))
+              << i;
+        }
       }
 }
 
@@ -64,7 +69,7 @@ TEST_P(GatedRead, ExtremeLogitsStayFiniteAndExact) {
   const at::Tensor g = at::randn({1, 20, 2, 9}).to(at::kDouble);
   const auto expected = run(gated_read_definition, inputs, at::kDouble, {true, true}, g);
   const auto actual = run(gated_read, inputs, at::kFloat, {true, true}, g);
-  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(close(actual[i], expected[i], kFloat32Gradient, 1)) << i;
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(close(actual[i], expected[i], kFloat32Gradient)) << i;
 }
 
 TEST_P(GatedRead, StridedAndEmptyInputsWork) {

@@ -68,8 +68,14 @@ std::vector<at::Tensor> random_seeds(const SsmInputs& in, at::ScalarType dtype =
 
 bool holds(const at::Tensor& condition) { return condition.all().item<bool>(); }
 
+// Whether nothing depends on this input: a strict read has no D, and nothing decays before a token that is alone.
+bool has_no_influence(const SsmInputs& in, const std::string& name) {
+  return (name == "D" && in.strict) || (name == "A" && in.value.size(1) == 1 && !in.options.initial);
+}
+
 // Runs a case by kernel in dtype and by the definition in float64 on the same (rounded) inputs, and compares all.
-void expect_kernel_equals_definition(const SsmInputs& inputs, at::ScalarType dtype) {
+// The gradient of what faded is beyond float32.
+void expect_kernel_equals_definition(const SsmInputs& inputs, at::ScalarType dtype, const std::string& faded = "") {
   const SsmInputs low = cast(inputs, dtype), exact = cast(low, at::kDouble);
   const auto seeds = random_seeds(low, dtype);
   const Result expected = run(definition(exact), exact, seeds), actual = run(read(low), low, seeds);
@@ -77,12 +83,18 @@ void expect_kernel_equals_definition(const SsmInputs& inputs, at::ScalarType dty
   for (size_t i = 0; i < actual.outputs.size(); ++i)
     EXPECT_TRUE(close(actual.outputs[i], expected.outputs[i], forward_tolerance(actual.outputs[i].scalar_type()))) << i;
   for (size_t i = 0; i < actual.gradients.size(); ++i) {
-    SCOPED_TRACE(exact.beta || i < 6 ? kSsmInputNames[i] : "initial");
-    // That of beta is a difference of two sums of this size; others may be small where few tokens are seen.
+    const std::string name = exact.beta || i < 6 ? kSsmInputNames[i] : "initial";
+    SCOPED_TRACE(name);
+    if (has_no_influence(exact, name) || name == faded) {
+      EXPECT_TRUE(vanishes(actual.gradients[i], gradient_tolerance(dtype), 1));
+      EXPECT_TRUE(vanishes(expected.gradients[i], kFloat64, 1));
+      continue;
+    }
+    // That of beta is a difference of two sums of this size.
     const double magnitude =
         exact.beta && i == 6
             ? (seeds.back() * expected.outputs.back() / *exact.beta).abs().sum({0, 1}).max().item<double>()
-            : 1;
+            : 0;
     EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], gradient_tolerance(dtype), magnitude));
   }
 }
@@ -124,7 +136,8 @@ TEST_P(SsmRead, AnyNumberOfThreadsGivesTheSame) {
       for (size_t i = 0; i < expected.outputs.size(); ++i)
         EXPECT_TRUE(close(actual.outputs[i], expected.outputs[i], kFloat32)) << i;
       for (size_t i = 0; i < expected.gradients.size(); ++i) {
-        EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], kFloat32Gradient, 1)) << kSsmInputNames[i];
+        if (has_no_influence(in, kSsmInputNames[i])) continue;
+        EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], kFloat32Gradient)) << kSsmInputNames[i];
         EXPECT_TRUE(at::equal(actual.gradients[i], again.gradients[i])) << "a second run differs";
       }
     }
@@ -324,7 +337,8 @@ SsmInputs fading_inputs(double rate, bool causal, bool strict) {
 TEST_P(SsmRead, DecaysBeyondFloat32sRangeLeaveTheTokenItself) {
   // From the right a token decays before it is read: by e^-60, which e^{beta v} takes out of float32, or e^-120.
   for (const double rate : {-45.0, -60.0, -120.0})
-    expect_kernel_equals_definition(fading_inputs(rate, /*causal=*/false, /*strict=*/false), at::kFloat);
+    expect_kernel_equals_definition(fading_inputs(rate, /*causal=*/false, /*strict=*/false), at::kFloat,
+                                    /*faded=*/rate < -100 ? "A" : "");
 }
 
 TEST_P(SsmRead, StrictReadsThatFadeAwayStayFinite) {

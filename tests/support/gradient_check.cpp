@@ -8,6 +8,7 @@ namespace fem::testing {
 namespace {
 
 constexpr double kStep = 1e-6;
+constexpr double kRoundings = 8 * 2.2e-16;  // of a sum, relative to its terms
 
 std::vector<at::Tensor> leaves(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> out;
@@ -15,14 +16,21 @@ std::vector<at::Tensor> leaves(const std::vector<at::Tensor>& inputs) {
   return out;
 }
 
-// sum_k <weights_k, outputs_k>, the weights drawn once from a fixed seed so that every call has the same ones.
-at::Tensor projection(const std::vector<at::Tensor>& outputs) {
-  at::Tensor total = at::zeros({}, at::kDouble);
+// Every output times a weight, the same in every call.
+std::vector<at::Tensor> weighted(const std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> terms;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto weights = at::sin(at::arange(outputs[i].numel(), at::kDouble) * 1.7 + static_cast<double>(i + 1));
-    total = total + (outputs[i].reshape(-1) * weights).sum();
+    terms.push_back(outputs[i].reshape(-1) * weights);
   }
-  return total;
+  return terms;
+}
+at::Tensor projection(const std::vector<at::Tensor>& outputs) { return at::cat(weighted(outputs)).sum(); }
+
+// The gradient whose allowed error is what rounding does to the difference of two projections.
+double blurred(const std::vector<at::Tensor>& outputs) {
+  const double terms = at::cat(weighted(outputs)).abs().sum().item<double>();
+  return kRoundings * terms / kStep / kFiniteDifference.bound;
 }
 
 std::vector<at::Tensor> gradients(const Function& function, const std::vector<at::Tensor>& at, bool create_graph) {
@@ -36,6 +44,7 @@ std::vector<at::Tensor> gradients(const Function& function, const std::vector<at
                                            bool second_order) {
   const std::vector<at::Tensor> point = leaves(inputs);
   const std::vector<at::Tensor> analytic = gradients(function, point, false);
+  const double magnitude = blurred(function(point));
   for (size_t i = 0; i < inputs.size(); ++i) {
     at::Tensor numeric = at::zeros_like(inputs[i]).reshape(-1);
     for (int64_t k = 0; k < numeric.numel(); ++k) {
@@ -48,7 +57,7 @@ std::vector<at::Tensor> gradients(const Function& function, const std::vector<at
       };
       numeric[k] = (value_at(kStep) - value_at(-kStep)) / (2 * kStep);
     }
-    const auto result = close(analytic[i], numeric.view_as(inputs[i]), kFiniteDifference, /*magnitude=*/1);
+    const auto result = close(analytic[i], numeric.view_as(inputs[i]), kFiniteDifference, magnitude);
     if (!result) return ::testing::AssertionFailure() << "gradient of input " << i << ": " << result.message();
   }
   if (!second_order) return ::testing::AssertionSuccess();

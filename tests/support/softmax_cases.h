@@ -18,6 +18,8 @@ struct SoftmaxCase {
   bool masked = false;
   std::vector<int64_t> cu_seqlens = {};
   bool mean_only = false;
+
+  bool one_key() const { return keys == 1 || (causal && window == 1); }  // is all that a query sees
 };
 
 inline const std::vector<SoftmaxCase>& softmax_cases() {

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace fem::testing {
+namespace {
+
+double rms_error(const at::Tensor& x, const at::Tensor& exact) {
+  return (x.detach().to(at::kDouble) - exact.detach()).square().mean().sqrt().item<double>();
+}
+
+}  // namespace
 
 ::testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, Tolerance tolerance,
                                  double magnitude) {
@@ -19,10 +26,11 @@ namespace fem::testing {
                                          << " NaN against " << b.isnan().sum().item<int64_t>() << " expected, of "
                                          << b.numel();
   const at::Tensor difference = (a - b).abs().masked_fill(finite.logical_not(), 0);
-  const double scale = std::max(magnitude, b.abs().masked_fill(finite.logical_not(), 0).max().item<double>());
+  const double largest = b.abs().masked_fill(finite.logical_not(), 0).max().item<double>();
+  const double scale = std::max(magnitude, largest);
   const int64_t worst = difference.argmax().item<int64_t>();
   const double error = difference[worst].item<double>();
-  if (scale == 0)
+  if (largest == 0)
     return ::testing::AssertionFailure() << "the expected tensor is zero throughout: this case proves nothing";
   if (error <= tolerance.bound * scale) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "element " << worst << " of " << b.numel() << " (shape " << expected.sizes()
@@ -33,12 +41,20 @@ namespace fem::testing {
                                        << " elements outside";
 }
 
+::testing::AssertionResult vanishes(const at::Tensor& actual, Tolerance tolerance, double magnitude) {
+  const double largest = actual.detach().to(at::kDouble).abs().max().item<double>();
+  if (largest <= tolerance.bound * magnitude) return ::testing::AssertionSuccess();  // false for NaN
+  return ::testing::AssertionFailure() << "expected zeros, got up to " << largest << "; allowed " << tolerance.bound
+                                       << " of " << magnitude;
+}
+
+double times_plain(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact) {
+  return rms_error(actual, exact) / rms_error(plain, exact);
+}
+
 ::testing::AssertionResult about_as_exact(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact,
                                           double times) {
-  const auto error = [&](const at::Tensor& x) {
-    return (x.detach().to(at::kDouble) - exact.detach()).square().mean().sqrt().item<double>();
-  };
-  const double ours = error(actual), theirs = error(plain);
+  const double ours = rms_error(actual, exact), theirs = rms_error(plain, exact);
   if (theirs == 0 || ours <= times * theirs) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "error " << ours << " (root mean square), plain has " << theirs
                                        << ", allowed " << times << " times that";

@@ -57,6 +57,8 @@ constexpr double kTimesWholeBfloat16 = 1.05;
 
 // A bfloat16 kernel that rounds its operands, against plain ATen in bfloat16, which rounds every intermediate result.
 constexpr double kTimesPlainBfloat16 = 2;
+// Most gradients of a layer are at 1; that of gla's beta, a difference of sums in which the rounded F stands, is at 3.
+constexpr double kTimesPlainBfloat16Gradient = 4;
 
 inline Tolerance forward_tolerance(at::ScalarType dtype) {
   return dtype == at::kDouble ? kFloat64 : dtype == at::kFloat ? kFloat32 : kBfloat16;
@@ -65,10 +67,17 @@ inline Tolerance gradient_tolerance(at::ScalarType dtype) {
   return dtype == at::kDouble ? kFloat64 : dtype == at::kFloat ? kFloat32Gradient : kBfloat16Gradient;
 }
 
-// Compares in float64. Shapes, infinities and NaN must agree. An expected tensor that is zero throughout proves nothing
-// and fails, unless a magnitude is given: that of the terms which cancel, where the result is their small difference.
+// Compares in float64. Shapes, infinities and NaN must agree. The bound is relative to the largest expected element, or
+// to the magnitude of the terms which cancel, where the result is their small difference.
+// An expected tensor that is zero throughout proves nothing and fails, whatever the magnitude.
 ::testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, Tolerance tolerance,
                                  double magnitude = 0);
+
+// What must be zero is: but for the rounding of terms of this magnitude that cancel.
+::testing::AssertionResult vanishes(const at::Tensor& actual, Tolerance tolerance, double magnitude);
+
+// How often the root-mean-square error of plain goes into that of actual.
+double times_plain(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact);
 
 // The root-mean-square error of actual is at most `times` that of plain, unless plain is exact.
 ::testing::AssertionResult about_as_exact(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact,
