@@ -3,6 +3,7 @@
 
 #include "fem/mixer.h"
 #include "mixer/random_mixer.h"
+#include "support/by_definition.h"
 #include "support/error_text.h"
 #include "support/tolerance.h"
 
@@ -27,39 +28,75 @@ class EveryPrior : public ::testing::TestWithParam<testing::PriorInDialect> {
 INSTANTIATE_TEST_SUITE_P(Prior, EveryPrior, testing::every_prior_in_every_dialect(),
                          [](const auto& info) { return testing::name_of(info.param); });
 
-TEST_P(EveryPrior, LowPrecisionIsNearFloat64) {
-  for (const bool causal : {true, false})
-    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-      options.causal = causal;
-      FreeEnergyMixer low = random_mixer(options, dtype), exact(options);
-      exact->to(at::kDouble);
-      {
-        const at::NoGradGuard no_gradients;
-        auto parameters = exact->named_parameters();
-        for (const auto& parameter : low->named_parameters()) parameters[parameter.key()].copy_(*parameter);
-      }
-      const at::Tensor x = random_tokens(2, 150, options, dtype).requires_grad_();
-      const at::Tensor expected_x = x.detach().to(at::kDouble).requires_grad_();
-      const at::Tensor y = low(x), expected = exact(expected_x), w = at::randn_like(y);
-      if (dtype == at::kBFloat16) {  // gradients of a random layer amplify the rounding of every operator
-        EXPECT_TRUE(close(y, expected, testing::kBfloat16Layer));
-        continue;
-      }
-      (y * w).sum().backward();
-      (expected * w.to(at::kDouble)).sum().backward();
-      EXPECT_TRUE(close(y, expected, testing::kFloat32Layer));
-      EXPECT_TRUE(close(x.grad(), expected_x.grad(), testing::kFloat32LayerGradient));
-      const auto expected_parameters = exact->named_parameters();
-      for (const auto& parameter : low->named_parameters()) {
-        const std::string& name = parameter.key();
-        // The paper's keys of rnn_softmax are only added to, and a common shift of keys does not matter.
-        const bool cancels =
-            name == "W_k.bias" && options.prior_type == PriorType::kRnnSoftmax && options.dialect == Dialect::kPaper;
-        const double terms = cancels ? expected_parameters["W_k.weight"].grad().abs().max().item<double>() : 0;
-        EXPECT_TRUE(close(parameter->grad(), expected_parameters[name].grad(), testing::kFloat32LayerGradient, terms))
-            << name;
-      }
+// The layer in another dtype, with the same parameters.
+FreeEnergyMixer copy_of(FreeEnergyMixer& mixer, at::ScalarType dtype) {
+  const at::NoGradGuard no_gradients;
+  FreeEnergyMixer copy(mixer->options);
+  copy->to(dtype);
+  auto parameters = copy->named_parameters();
+  for (const auto& parameter : mixer->named_parameters()) parameters[parameter.key()].copy_(*parameter);
+  return copy;
+}
+
+// "y" and the gradients of <w, y> by "x" and by every parameter that is used.
+using Results = std::map<std::string, at::Tensor>;
+Results results_of(FreeEnergyMixer& mixer, const at::Tensor& tokens, const at::Tensor& w, const Batch& batch = {}) {
+  const auto dtype = mixer->parameters()[0].scalar_type();
+  const at::Tensor x = tokens.detach().to(dtype, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+  mixer->zero_grad();
+  const at::Tensor y = mixer->forward(x, batch);
+  (y * w.to(dtype)).sum().backward();
+  Results results{{"y", y.detach()}, {"x", x.grad()}};
+  for (const auto& parameter : mixer->named_parameters())
+    if (parameter->grad().defined()) results[parameter.key()] = parameter->grad();
+  return results;
+}
+
+// The paper's keys of rnn_softmax are only added to, and a common shift of keys does not matter.
+bool cancels(const std::string& name, const MixerOptions& options) {
+  return name == "W_k.bias" && options.prior_type == PriorType::kRnnSoftmax && options.dialect == Dialect::kPaper;
+}
+
+void expect_near_float64(const Results& actual, const Results& expected, const MixerOptions& options) {
+  for (const auto& [name, tensor] : expected) {
+    const double terms = cancels(name, options) ? expected.at("W_k.weight").abs().max().item<double>() : 0;
+    EXPECT_TRUE(
+        close(actual.at(name), tensor, name == "y" ? testing::kFloat32Layer : testing::kFloat32LayerGradient, terms))
+        << name;
+  }
+}
+
+TEST_P(EveryPrior, Float32IsNearFloat64) {
+  for (const bool causal : {true, false}) {
+    options.causal = causal;
+    FreeEnergyMixer low = random_mixer(options, at::kFloat), exact = copy_of(low, at::kDouble);
+    const at::Tensor x = random_tokens(2, 150, options, at::kFloat), w = at::randn_like(x);
+    expect_near_float64(results_of(low, x, w), results_of(exact, x, w), options);
+  }
+}
+
+// How much a random layer amplifies the rounding of its operators is for the definitions in bfloat16 to say. The median
+// of several layers counts: where relu all but closes a head's features, any rounding shows.
+TEST_P(EveryPrior, Bfloat16IsAboutAsExactAsTheDefinitionsInBfloat16) {
+  for (const bool causal : {true, false}) {
+    options.causal = causal;
+    std::map<std::string, std::vector<double>> ratios;
+    for (int draw = 0; draw < 9; ++draw) {
+      FreeEnergyMixer low = random_mixer(options, at::kBFloat16), exact = copy_of(low, at::kDouble);
+      const at::Tensor x = random_tokens(2, 70, options, at::kBFloat16), w = at::randn_like(x);
+      const Results actual = results_of(low, x, w), expected = results_of(exact, x, w);
+      const testing::ByDefinition definitions;
+      const Results plain = results_of(low, x, w);
+      for (const auto& [name, tensor] : expected)
+        if (!cancels(name, options))
+          ratios[name].push_back(testing::times_plain(actual.at(name), plain.at(name), tensor));
     }
+    for (auto& [name, values] : ratios) {
+      std::nth_element(values.begin(), values.begin() + 4, values.end());
+      EXPECT_LE(values[4], name == "y" ? testing::kTimesPlainBfloat16 : testing::kTimesPlainBfloat16Gradient)
+          << name << (causal ? ", causal" : ", encoder");
+    }
+  }
 }
 
 TEST(FreeEnergyMixer, WithAllSwitchesOffIsAttention) {
@@ -226,20 +263,18 @@ TEST(FreeEnergyMixer, EveryBackendComputesTheSame) {
           options.use_lse = options.use_temperature = free_energy;
           options.causal = causal;
           options.window = window;
-          FreeEnergyMixer mixer = random_mixer(options);
+          // In float32: in float64 all but sdpa are the definition.
+          FreeEnergyMixer mixer = random_mixer(options, at::kFloat), exact = copy_of(mixer, at::kDouble);
+          exact->options.softmax_backend = SoftmaxBackend::kReference;
           Batch batch;
-          if (masked) batch.mask = at::arange(8).ge(at::tensor({5, 0}).unsqueeze(1));
-          const at::Tensor tokens = random_tokens(2, 8, options);
-          at::Tensor expected, expected_gradient;
+          if (masked) batch.mask = at::arange(70).ge(at::tensor({40, 0}).unsqueeze(1));
+          const at::Tensor x = random_tokens(2, 70, options, at::kFloat), w = at::randn_like(x);
+          const Results expected = results_of(exact, x, w, batch);
           for (const auto backend :
                {SoftmaxBackend::kReference, SoftmaxBackend::kAuto, SoftmaxBackend::kFused, SoftmaxBackend::kSdpa}) {
+            SCOPED_TRACE(spelled(backend));
             mixer->options.softmax_backend = backend;
-            const at::Tensor x = tokens.clone().requires_grad_();
-            const at::Tensor y = mixer->forward(x, batch);
-            y.square().sum().backward();
-            if (!expected.defined()) expected = y, expected_gradient = x.grad();
-            EXPECT_TRUE(close(y, expected, testing::kFloat64));
-            EXPECT_TRUE(close(x.grad(), expected_gradient, testing::kFloat64));
+            expect_near_float64(results_of(mixer, x, w, batch), expected, options);
           }
         }
 }
