@@ -20,19 +20,26 @@ constexpr int64_t kHeads = 5, kWidth = 6, kHidden = 3;
 
 // Three inputs x, the hidden units and the weight that modulate all of them, and beta, which also gives the value's
 // limit.
-std::vector<at::Tensor> inputs_of(at::ScalarType dtype, int64_t tokens) {
+std::vector<at::Tensor> inputs_of(at::ScalarType dtype, int64_t tokens, int64_t batch = 2) {
   const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, dtype); };
-  return {random({2, tokens, kHeads, kWidth}),      random({2, tokens, kHeads, kWidth}),
-          random({2, tokens, kHeads, kWidth}),      random({2, tokens, kHidden}),
+  return {random({batch, tokens, kHeads, kWidth}),  random({batch, tokens, kHeads, kWidth}),
+          random({batch, tokens, kHeads, kWidth}),  random({batch, tokens, kHidden}),
           random({kHidden, kHeads * kWidth}) * 0.3, at::rand({kHeads, kWidth}, dtype) + 0.5};
 }
+
+// What of all this a token may see.
+struct Visible {
+  bool causal = true;
+  std::optional<int64_t> window = std::nullopt;  // softmax only
+  std::optional<at::Tensor> key_mask = std::nullopt, cu_seqlens = std::nullopt;
+};
 
 // Returns the read, and how many hold the first modulated input afterwards: only this function, if it is made again.
 struct Outcome {
   std::vector<at::Tensor> read;
   size_t holders;
 };
-Outcome read_with(Reader reader, const std::vector<at::Tensor>& in) {
+Outcome read_with(Reader reader, const std::vector<at::Tensor>& in, const Visible& visible = {}) {
   const Rotation rotation = rotation_of(at::arange(in[0].size(1)), kWidth);
   const bool positive = reader == Reader::kLinear;
   const AfterModulation turned{rotation, positive ? std::optional(0.1) : std::nullopt, {}};
@@ -41,12 +48,14 @@ Outcome read_with(Reader reader, const std::vector<at::Tensor>& in) {
   Outcome outcome{};
   switch (reader) {
     case Reader::kSoftmax: {
-      const Read read = softmax_read(query, key, value, in[5]);
+      const Read read = softmax_read(query, key, value, in[5],
+                                     {{}, visible.causal, visible.window, visible.key_mask, visible.cu_seqlens});
       outcome.read = {read.mean, read.free_energy};
       break;
     }
     case Reader::kLinear: {
-      const Read read = linear_read(query, key, value, in[5]);
+      const Read read = linear_read(query, key, value, in[5], std::nullopt,
+                                    {visible.causal, visible.key_mask, visible.cu_seqlens, {}});
       outcome.read = {read.mean, read.free_energy};
       break;
     }
@@ -63,13 +72,13 @@ struct Gradients {
 };
 using Seed = std::function<at::Tensor(const at::Tensor& output)>;
 at::Tensor plain_seed(const at::Tensor& y) { return at::ones_like(y) + 0.1 * y; }
-Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, bool again,
-                       const Seed& seed = plain_seed) {
+Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, bool again, const Seed& seed = plain_seed,
+                       const Visible& visible = {}) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_());
   std::optional<MakeAgainGuard> guard;
   if (again) guard.emplace();
-  const Outcome outcome = read_with(reader, leaves);
+  const Outcome outcome = read_with(reader, leaves, visible);
   guard.reset();
   std::vector<at::Tensor> grads;
   for (const at::Tensor& y : outcome.read) grads.push_back(seed(y.detach()));
@@ -88,6 +97,42 @@ TEST_P(MakeAgain, GivesTheSameGradientsWithoutKeepingTheInputs) {
     for (size_t i = 0; i < kept.tensors.size(); ++i)
       EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
   }
+}
+
+// Masks, windows and the borders of packed sequences reach the gradients of inputs that are made again, too.
+TEST(MakeAgainOfPart, WhatATokenMayNotSeeStaysUnseen) {
+  const int64_t tokens = 130;
+  const at::Tensor mask = at::rand({2, tokens}) > 0.3, row = mask.slice(0, 0, 1),
+                   borders = at::tensor({0, 3, 3, 70, 130});
+  struct Case {
+    const char* name;
+    Visible visible;
+    int64_t batch;
+    bool linear;
+  };
+  for (const Case& c : std::vector<Case>{{"masked", {true, {}, mask, {}}, 2, true},
+                                         {"encoder_masked", {false, {}, mask, {}}, 2, true},
+                                         {"window", {true, 9, {}, {}}, 2, false},
+                                         {"encoder_window_masked", {false, 9, mask, {}}, 2, false},
+                                         {"packed", {true, {}, {}, borders}, 1, true},
+                                         {"packed_encoder", {false, {}, {}, borders}, 1, true},
+                                         {"packed_window_masked", {true, 9, row, borders}, 1, false}})
+    for (const Reader reader : {Reader::kSoftmax, Reader::kLinear})
+      for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+        if (reader == Reader::kLinear && !c.linear) continue;
+        SCOPED_TRACE(std::string(c.name) + (reader == Reader::kLinear ? " linear " : " softmax ") +
+                     at::toString(dtype));
+        const auto inputs = inputs_of(dtype, tokens, c.batch);
+        const Gradients kept = gradients_of(reader, inputs, false, plain_seed, c.visible);
+        const Gradients again = gradients_of(reader, inputs, true, plain_seed, c.visible);
+        const Gradients of_all = gradients_of(reader, inputs, true);
+        EXPECT_EQ(again.holders, 1);
+        for (size_t i = 0; i < kept.tensors.size(); ++i) {
+          EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
+          EXPECT_FALSE(close(of_all.tensors[i], kept.tensors[i], gradient_tolerance(dtype)))
+              << i << " sees all the same";
+        }
+      }
 }
 
 // Three threads divide the two rows' heads of a group: both are gathered for all, and the query is let go.
@@ -123,25 +168,55 @@ TEST_P(MakeAgain, CanBeDifferentiatedTwice) {
   EXPECT_TRUE(gradients_match(function, inputs_of(at::kDouble, 3), /*second_order=*/true));
 }
 
-// The layer makes large inputs again and keeps small ones: a batch at once is large, its rows one by one are small.
-TEST(MakeAgainInTheLayer, LargeAndSmallBatchesGiveTheSameGradients) {
-  MixerOptions options;
-  options.n_embd = 128;
-  options.n_head = 2;
-  options.conv_hidden = 6;
-  FreeEnergyMixer mixer = random_mixer(options, at::kFloat);
-  for (at::Tensor& parameter : mixer->parameters()) parameter.set_data(parameter.detach() * 0.2);
-  const at::Tensor x = at::randn({256, 32, options.n_embd});  // 2^20 elements
-  const auto gradients = [&](int64_t parts) {
-    mixer->zero_grad();
-    for (const at::Tensor& part : x.chunk(parts)) mixer(part).square().sum().backward();
-    std::vector<at::Tensor> all;
-    for (const at::Tensor& parameter : mixer->parameters()) all.push_back(parameter.grad().clone());
-    return all;
-  };
-  const std::vector<at::Tensor> at_once = gradients(1), apart = gradients(2);
-  for (size_t i = 0; i < apart.size(); ++i)
-    EXPECT_TRUE(close(at_once[i], apart[i], gradient_tolerance(at::kFloat))) << mixer->named_parameters().keys()[i];
+// The layer makes large inputs again and keeps small ones: a batch at once is large, its halves are small.
+class MakeAgainInTheLayer : public ::testing::TestWithParam<PriorType> {
+ protected:
+  MakeAgainInTheLayer() {
+    at::manual_seed(11);
+    options_.n_embd = 128;
+    options_.n_head = 2;
+    options_.conv_hidden = 6;
+    options_.prior_type = GetParam();
+  }
+
+  // Both halves of x, [256, 32, D] or [1, 8192, D], have 2^19 elements.
+  void expect_halves_sum_to_the_whole(const at::Tensor& x, const Batch& whole, const Batch& first,
+                                      const Batch& second) {
+    FreeEnergyMixer mixer = random_mixer(options_, at::kFloat);
+    for (at::Tensor& parameter : mixer->parameters()) parameter.set_data(parameter.detach() * 0.2);
+    const auto gradients = [&](const std::vector<at::Tensor>& parts, const std::vector<Batch>& batches) {
+      mixer->zero_grad();
+      for (size_t i = 0; i < parts.size(); ++i) mixer->forward(parts[i], batches[i]).square().sum().backward();
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& parameter : mixer->parameters()) all.push_back(parameter.grad().clone());
+      return all;
+    };
+    const auto at_once = gradients({x}, {whole});
+    const auto apart = gradients(x.chunk(2, x.size(0) == 1 ? 1 : 0), {first, second});
+    for (size_t i = 0; i < apart.size(); ++i)
+      EXPECT_TRUE(close(at_once[i], apart[i], gradient_tolerance(at::kFloat))) << mixer->named_parameters().keys()[i];
+  }
+
+  MixerOptions options_;
+};
+INSTANTIATE_TEST_SUITE_P(Prior, MakeAgainInTheLayer, ::testing::ValuesIn(all_priors()),
+                         [](const auto& info) { return spelled(info.param); });
+
+TEST_P(MakeAgainInTheLayer, LargeAndSmallBatchesGiveTheSameGradients) {
+  expect_halves_sum_to_the_whole(at::randn({256, 32, options_.n_embd}), {}, {}, {});
+}
+
+TEST_P(MakeAgainInTheLayer, MaskedBatchesGiveTheSameGradients) {
+  if (GetParam() == PriorType::kSoftmax) options_.window = 7;
+  const at::Tensor mask = at::rand({256, 32}) > 0.3;
+  expect_halves_sum_to_the_whole(at::randn({256, 32, options_.n_embd}), {mask, {}}, {mask.slice(0, 0, 128), {}},
+                                 {mask.slice(0, 128), {}});
+}
+
+TEST_P(MakeAgainInTheLayer, PackedSequencesGiveTheSameGradients) {
+  const at::Tensor borders = at::tensor({0, 1000, 1001, 4096});
+  const at::Tensor both = at::cat({borders, borders.slice(0, 1) + 4096});
+  expect_halves_sum_to_the_whole(at::randn({1, 8192, options_.n_embd}), {{}, both}, {{}, borders}, {{}, borders});
 }
 
 }  // namespace
