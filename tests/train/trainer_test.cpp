@@ -1,6 +1,8 @@
 #include "train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -154,12 +156,36 @@ TEST_F(Training, RefusesToOverwriteARunAndToMixTwo) {
   EXPECT_TRUE(fails_with("data/tokenizer was", [&] { train(config, folder / "run", true, log); }));
 }
 
-TEST_F(Training, Bfloat16StaysNearFloat32) {
+// What a step must find: the model's loss and the norm of its gradients, in float32 or under torch's autocast.
+Trainer::Step expected_step(Trainer& trainer, const Corpus& corpus, bool bfloat16) {
+  const TrainOptions& o = trainer.config().train;
+  const PackedRows rows = Sampler(corpus.train, o.length, o.seed).rows(trainer.steps_done() * o.batch, o.batch, 1);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, bfloat16);
+  const at::Tensor loss = trainer.model()->surprise(rows.tokens, rows.targets, {.cu_seqlens = rows.cu_seqlens}).mean();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& gradient : torch::autograd::grad({loss}, trainer.model()->parameters()))
+    norms.push_back(gradient.norm());
+  return {.loss = loss.item<double>(), .gradient_norm = at::stack(norms).norm().item<double>()};
+}
+
+TEST_F(Training, AStepInBfloat16IsOneUnderAutocastAndNearFloat32) {
   const Corpus corpus = prepare_corpus(config.data);
-  Trainer wide(config, corpus, alone());
   config.train.precision = Precision::kBfloat16;
-  Trainer narrow(config, corpus, alone());
-  for (int i = 0; i < 3; ++i) EXPECT_NEAR(narrow.step().loss, wide.step().loss, 0.02) << "step " << i;
+  Trainer trainer(config, corpus, alone());
+  for (int i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    const Trainer::Step wide = expected_step(trainer, corpus, false), narrow = expected_step(trainer, corpus, true);
+    const Trainer::Step step = trainer.step();
+    EXPECT_NEAR(step.loss, narrow.loss, 1e-6 * narrow.loss);
+    EXPECT_NEAR(step.gradient_norm, narrow.gradient_norm, 1e-5 * narrow.gradient_norm);
+    EXPECT_NEAR(step.loss, wide.loss, 1e-3 * wide.loss);
+    EXPECT_NEAR(step.gradient_norm, wide.gradient_norm, 0.02 * wide.gradient_norm);
+    EXPECT_GT(std::abs(step.gradient_norm - wide.gradient_norm), 1e-5 * wide.gradient_norm) << "nothing is rounded";
+  }
+  for (const at::Tensor& parameter : trainer.model()->parameters()) EXPECT_EQ(parameter.scalar_type(), at::kFloat);
 }
 
 TEST(TrainConfigs, TheLearningRateWarmsUpAndFallsAsACosine) {
