@@ -122,7 +122,7 @@ def softmax_read(
     mean, free_energy, log_normalizer = torch.ops.fem.softmax_read(
         query, key, value, beta, scale, causal, window, key_mask, cu_seqlens
     )
-    return SoftmaxRead(mean, None if beta is None else free_energy, log_normalizer)
+    return SoftmaxRead(mean, None if beta is None else free_energy.to(mean.dtype), log_normalizer)
 
 
 def linear_read(

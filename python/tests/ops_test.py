@@ -53,10 +53,11 @@ def test_gradients_of_both_orders(case: Case) -> None:
     assert torch.autograd.gradgradcheck(differentiable, leaves, fast_mode=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("tokens", [1, 5, 300])
 @of_cases(CASES)
-def test_shapes_without_data_are_those_of_results(case: Case, tokens: int) -> None:
-    arguments = case.arguments(torch.float32, tokens)
+def test_shapes_without_data_are_those_of_results(case: Case, tokens: int, dtype: torch.dtype) -> None:
+    arguments = case.arguments(dtype, tokens)
     meta = {name: x.to("meta") if isinstance(x, Tensor) else x for name, x in arguments.items()}
     for fake, real in zip(tensors_in(case.run(**meta)), tensors_in(case.run(**arguments)), strict=True):
         assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)

@@ -69,21 +69,29 @@ Tensors4 tensors_of(const RecurrentRead& read) {
   return {read.mean, present(read.free_energy), read.log_normalizer, present(read.state)};
 }
 
+RecurrentRead rounded(RecurrentRead read, at::ScalarType dtype) {
+  read.mean = read.mean.to(dtype);
+  if (read.free_energy.defined()) read.free_energy = read.free_energy.to(dtype);
+  return read;
+}
+
 RecurrentRead merge(const RecurrentRead& a, const RecurrentRead& b, const OptionalTensor& beta) {
   // Finite, so that two empty sides compare; far below any logarithm of a sum.
   const auto finite = [](const at::Tensor& x) { return x.clamp_min(-1e30); };
   const auto spread = [&](const at::Tensor& x) { return x.dim() == 3 ? x.unsqueeze(-1) : x; };
   const at::Tensor log_ratio = finite(a.log_normalizer) - finite(b.log_normalizer);
-  const at::Tensor share = spread(log_ratio.sigmoid()).to(a.mean.scalar_type());
+  const at::Tensor share = spread(log_ratio.sigmoid());
   RecurrentRead both;
   both.mean = share * a.mean + (1 - share) * b.mean;
   both.log_normalizer = log_add(finite(a.log_normalizer), finite(b.log_normalizer))
                             .masked_fill((a.log_normalizer == -INFINITY) & (b.log_normalizer == -INFINITY), -INFINITY);
   if (beta) {
+    // Its gradients from below cancel: they are added before they are rounded.
+    const at::Tensor wide = beta->to(a.free_energy.scalar_type());
     const auto energy = [&](const RecurrentRead& read, const at::Tensor& log_share) {
-      return *beta * read.free_energy + spread(log_share).to(a.mean.scalar_type());
+      return wide * read.free_energy + spread(log_share);
     };
-    both.free_energy = log_add(energy(a, at::log_sigmoid(log_ratio)), energy(b, at::log_sigmoid(-log_ratio))) / *beta;
+    both.free_energy = log_add(energy(a, at::log_sigmoid(log_ratio)), energy(b, at::log_sigmoid(-log_ratio))) / wide;
   }
   return both;
 }

@@ -28,23 +28,30 @@ struct Direction {
 
 Direction backward_direction(const RecurrentReadOptions& options, const at::Tensor& value, const char* op);
 
-// The read over the union of two disjoint sets of tokens.
+// The read over the union of two disjoint sets of tokens. F is float32 at least: what is merged is e^{beta F}, and of F
+// in bfloat16 that is off by 16 % at the cap, F itself by 2^-9 / beta at small beta.
 RecurrentRead merge(const RecurrentRead& a, const RecurrentRead& b, const OptionalTensor& beta);
 
 // A read as a registered operator returns it: what is not there has no elements.
 Tensors4 tensors_of(const RecurrentRead& read);
+
+// mean and F in dtype, as users see them: scans leave F, and merge both, in float32 where the inputs are bfloat16.
+RecurrentRead rounded(RecurrentRead read, at::ScalarType dtype);
 
 // scan(direction) -> RecurrentRead, once for a causal read, else from both sides.
 template <typename Scan>
 RecurrentRead read_in_directions(const char* op, const at::Tensor& value, const OptionalTensor& beta,
                                  const RecurrentReadOptions& options, Scan&& scan) {
   const RecurrentRead onward = scan(Direction{false, options});
-  if (options.causal) return onward;
+  const at::ScalarType dtype = onward.mean.scalar_type();
+  if (options.causal) return rounded(onward, dtype);
   const Direction direction = backward_direction(options, value, op);
   const RecurrentRead back = scan(direction);
-  return merge(onward,
-               {{direction.turn(back.mean), direction.turn(back.free_energy)}, direction.turn(back.log_normalizer), {}},
-               beta);
+  return rounded(
+      merge(onward,
+            {{direction.turn(back.mean), direction.turn(back.free_energy)}, direction.turn(back.log_normalizer), {}},
+            beta),
+      dtype);
 }
 
 }  // namespace fem

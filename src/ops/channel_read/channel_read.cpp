@@ -44,7 +44,7 @@ at::TensorOptions state_options(const ChannelInputs& in) {
 
 Tensors5 read_by_definition(const ChannelInputs& in) {
   const RecurrentRead read = channel_scan_definition(in);
-  return {read.mean.contiguous(), in.beta ? read.free_energy.contiguous() : none_like(in.value),
+  return {read.mean.contiguous(), in.beta ? read.free_energy.contiguous() : at::empty({0}, state_options(in)),
           read.log_normalizer.contiguous(), read.state.contiguous(),
           at::empty_symint(checkpoint_shape(in), state_options(in))};
 }
@@ -56,7 +56,7 @@ Tensors5 read_on_cpu(const ChannelInputs& in) {
 Tensors5 read_shapes(const ChannelInputs& in) {
   const auto shape = in.value.sym_sizes();
   return {at::empty_symint(shape, in.value.options()),
-          in.beta ? at::empty_symint(shape, in.value.options()) : none_like(in.value),
+          in.beta ? at::empty_symint(shape, state_options(in)) : at::empty({0}, state_options(in)),
           at::empty_symint(shape, state_options(in)),
           at::empty_symint({sequences(in), 1 + in.streams(), shape[2], shape[3]}, state_options(in)),
           at::empty_symint(checkpoint_shape(in), state_options(in))};

@@ -9,6 +9,7 @@
 namespace fem {
 
 // (mean, free_energy, log_normalizer, state, checkpoints) of the causal scan; free_energy has no elements without beta.
+// Of bfloat16 inputs all but mean are float32 (recurrent.h).
 using ChannelScanOp = Tensors5(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
                                const OptionalTensor& log_decay, const OptionalTensor& key_mask,
                                const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict);

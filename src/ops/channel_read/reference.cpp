@@ -132,7 +132,6 @@ RecurrentRead channel_scan_definition(const ChannelInputs& in) {
     read = joined(reads, in.beta.has_value());
   }
   read.mean = read.mean.to(dtype);
-  if (in.beta) read.free_energy = read.free_energy.to(dtype);
   return read;
 }
 

@@ -63,7 +63,7 @@ Tensors5 read_shapes(const at::Tensor& query, const at::Tensor& key, const at::T
   const auto exact = value.options().dtype(at::toOpMathType(value.scalar_type()));
   const auto batch = value.sym_size(0), tokens = value.sym_size(1), heads = value.sym_size(2);
   const auto sequences = cu_seqlens ? cu_seqlens->sym_size(0) - 1 : batch;
-  return {shaped_like(value), beta ? shaped_like(value) : at::empty({0}, value.options()),
+  return {shaped_like(value), beta ? at::empty_symint(value.sym_sizes(), exact) : at::empty({0}, exact),
           at::empty_symint({batch, tokens, heads}, exact),
           at::empty_symint({sequences, heads, query.sym_size(3), linear_state_width(value, beta)}, exact),
           empty_linear_checkpoints(query, value, beta)};
@@ -87,7 +87,7 @@ Tensors5 linear_scan_by_definition(const at::Tensor& query, const at::Tensor& ke
   check(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial);
   const RecurrentRead read =
       linear_scan_definition(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
-  return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, value.options()),
+  return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, read.state.options()),
           read.log_normalizer.contiguous(),
           value.size(1) ? read.state.contiguous() : read.state.clone(),  // an output is never an input
           empty_linear_checkpoints(query, value, beta)};

@@ -6,7 +6,8 @@
 
 namespace fem {
 
-// (mean, free_energy, log_normalizer, state, checkpoints); free_energy has no elements without beta.
+// (mean, free_energy, log_normalizer, state, checkpoints); free_energy has no elements without beta. Of bfloat16 inputs
+// all but mean are float32: backward and the merging of two directions need F as it was computed (recurrent.h).
 // strict: token t reads i < t instead of i <= t.
 using LinearScanOp = Tensors5(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                               const OptionalTensor& beta, const OptionalTensor& log_decay,

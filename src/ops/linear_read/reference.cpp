@@ -98,9 +98,7 @@ RecurrentRead linear_scan_definition(const at::Tensor& query, const at::Tensor& 
   RecurrentRead read;
   read.mean = (sums.slice(3, 0, width).masked_fill(empty, 0) / one).to(value.scalar_type());
   read.log_normalizer = one.log().masked_fill(empty, -INFINITY).squeeze(-1);
-  if (beta)
-    read.free_energy =
-        ((sums.slice(3, width, 2 * width).masked_fill(empty, 1) / one).log() / b).to(value.scalar_type());
+  if (beta) read.free_energy = (sums.slice(3, width, 2 * width).masked_fill(empty, 1) / one).log() / b;
   read.state = state;
   return read;
 }

@@ -1,5 +1,5 @@
 // Keeps query, key, value (or what modulate made them from), beta and the three outputs; exp(beta v), z = exp(beta F)
-// and p are recomputed.
+// and p are recomputed. F is kept in float32: of F in bfloat16, exp(beta F) would be off by 16 % at the cap.
 #include <ATen/ATen.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -74,7 +74,7 @@ SoftmaxReadGradients softmax_read_definition_backward(const at::Tensor& grad_mea
     const at::Tensor b = beta->unsqueeze(1);  // [H, 1, V]
     const at::Tensor e = at::exp(b * v);
     const at::Tensor z = at::matmul(p, e).masked_fill(prior.empty, 1);
-    const at::Tensor dfree = heads_first(grad_free_energy).masked_fill(prior.empty, 0);
+    const at::Tensor dfree = heads_first(grad_free_energy.to(v.scalar_type())).masked_fill(prior.empty, 0);
     const at::Tensor dz = dfree / (b * z);
     const at::Tensor de = at::matmul(p.transpose(2, 3), dz);
     dp = dp + at::matmul(dz, e.transpose(2, 3));

@@ -98,10 +98,9 @@ Tensors3 read_shapes(const at::Tensor& query, const at::Tensor& key, const at::T
                      const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
   check(query, key, value, beta, window, key_mask, cu_seqlens);
   const std::vector<c10::SymInt> shape{query.sym_size(0), query.sym_size(1), query.sym_size(2), value.sym_size(3)};
-  const auto normalizer = query.options().dtype(at::toOpMathType(query.scalar_type()));
-  return {at::empty_symint(shape, query.options()),
-          beta ? at::empty_symint(shape, query.options()) : at::empty({0}, query.options()),
-          at::empty_symint({shape[0], shape[1], shape[2]}, normalizer)};
+  const auto exact = query.options().dtype(at::toOpMathType(query.scalar_type()));
+  return {at::empty_symint(shape, query.options()), beta ? at::empty_symint(shape, exact) : at::empty({0}, exact),
+          at::empty_symint({shape[0], shape[1], shape[2]}, exact)};
 }
 
 Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor&, const at::Tensor& query, const at::Tensor& key,
@@ -122,8 +121,10 @@ Tensors3 softmax_read_by_definition(const at::Tensor& query, const at::Tensor& k
   if (cu_seqlens) borders_of(*cu_seqlens, key.size(1), "softmax_read");  // checks
   const SoftmaxRead read =
       softmax_read_definition(query, key, value, beta, options_of(scale, causal, window, key_mask, cu_seqlens));
-  return {read.mean.contiguous(), beta ? read.free_energy.contiguous() : at::empty({0}, query.options()),
-          read.log_normalizer.to(at::toOpMathType(query.scalar_type())).contiguous()};
+  const auto exact = at::toOpMathType(query.scalar_type());
+  return {read.mean.contiguous(),
+          beta ? read.free_energy.to(exact).contiguous() : at::empty({0}, query.options().dtype(exact)),
+          read.log_normalizer.to(exact).contiguous()};
 }
 
 Tensors3 call_softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -149,7 +150,8 @@ SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const a
                          const OptionalTensor& beta, const SoftmaxReadOptions& options) {
   auto [mean, free_energy, log_normalizer] = call_softmax_read(query, key, value, beta, options.scale, options.causal,
                                                                options.window, options.key_mask, options.cu_seqlens);
-  return {{std::move(mean), beta ? std::move(free_energy) : at::Tensor()}, std::move(log_normalizer)};
+  const at::Tensor rounded = beta ? free_energy.to(mean.scalar_type()) : at::Tensor();
+  return {{std::move(mean), rounded}, std::move(log_normalizer)};
 }
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {

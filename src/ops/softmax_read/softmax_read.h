@@ -7,7 +7,8 @@
 
 namespace fem {
 
-// (mean, free_energy, log_normalizer); free_energy has no elements without beta.
+// (mean, free_energy, log_normalizer); free_energy has no elements without beta. Of bfloat16 inputs the last two are
+// float32: backward needs F as it was computed, and softmax_read() rounds what users see.
 using SoftmaxReadOp = Tensors3(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                const OptionalTensor& beta, std::optional<double> scale, bool causal,
                                std::optional<int64_t> window, const OptionalTensor& key_mask,

@@ -74,11 +74,8 @@ SsmReadOutputs ssm_scan_definition(const SsmInputs& in) {
   const at::Tensor one = sums.select(2, 0), empty = one == 0;
   const at::Tensor normalizer = one.masked_fill(empty, 1);
   const at::Tensor mean = sums.select(2, 1) / normalizer;
-  const at::Tensor none = at::empty({0}, in.value.options());
-  at::Tensor free_energy = none;
-  if (in.beta)
-    free_energy =
-        ((sums.select(2, 2) / normalizer).masked_fill(empty, 1).log() / wide(*in.beta)).to(in.value.scalar_type());
+  at::Tensor free_energy = at::empty({0}, value.options());
+  if (in.beta) free_energy = (sums.select(2, 2) / normalizer).masked_fill(empty, 1).log() / wide(*in.beta);
   return {mean.to(in.value.scalar_type()), free_energy, normalizer.log().masked_fill(empty, -INFINITY),
           value.size(1) ? state : state.clone(), at::empty({0}, value.options())};
 }

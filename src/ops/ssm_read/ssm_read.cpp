@@ -61,10 +61,10 @@ SsmReadOutputs read_shapes(const at::Tensor& value, const OptionalTensor& beta, 
                            const OptionalTensor& initial, bool strict, bool delayed) {
   const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed};
   check(in);
-  const auto like = [&] { return at::empty_symint(value.sym_sizes(), value.options()); };
+  const auto like = [&](const at::TensorOptions& options) { return at::empty_symint(value.sym_sizes(), options); };
   const auto wide = value.options().dtype(state_dtype(in));
   const bool kernels = value.scalar_type() != at::kDouble;
-  return {like(), beta ? like() : at::empty({0}, value.options()), at::empty_symint(value.sym_sizes(), wide),
+  return {like(value.options()), beta ? like(wide) : at::empty({0}, wide), like(wide),
           at::empty_symint(state_shape(in), wide),
           kernels ? at::empty_symint(ssm_checkpoint_shape(in), wide) : at::empty({0}, wide)};
 }

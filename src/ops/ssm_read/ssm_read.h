@@ -10,6 +10,7 @@
 namespace fem {
 
 // (mean, free_energy, log_normalizer, state, checkpoints) of the causal scan; free_energy has no elements without beta.
+// Of bfloat16 inputs all but mean are float32 (recurrent.h).
 using SsmReadOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using SsmScanOp = SsmReadOutputs(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                                  const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,

@@ -162,7 +162,7 @@ Tensors5 channel_read_cpu(const ChannelInputs& in) {
   const auto exact = in.value.options().dtype(at::kFloat);
   const auto shape = in.value.sizes();
   const at::Tensor mean = at::empty(shape, in.value.options());
-  const at::Tensor free_energy = in.beta ? at::empty(shape, in.value.options()) : at::empty({0}, in.value.options());
+  const at::Tensor free_energy = in.beta ? at::empty(shape, exact) : at::empty({0}, exact);
   const at::Tensor log_normalizer = at::empty(shape, exact);
   // Zeros: room that no sequence needs must not differ from call to call.
   const at::Tensor checkpoints = at::zeros_symint(checkpoint_shape(in), exact);
@@ -178,7 +178,7 @@ Tensors5 channel_read_cpu(const ChannelInputs& in) {
   inputs.fill(a, in, segments, checkpoints);
   const bool low = in.value.scalar_type() == at::kBFloat16;
   a.mean = {mean.data_ptr(), low};
-  a.free_energy = {free_energy.data_ptr(), low};
+  a.free_energy = {free_energy.data_ptr(), false};
   a.log_normalizer = {log_normalizer.data_ptr(), false};
   a.state = state.data_ptr<float>();
   const at::Tensor largest = at::empty({a.groups() * a.segment_count}, exact);

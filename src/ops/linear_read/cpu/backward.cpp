@@ -17,9 +17,10 @@ constexpr auto whole(int64_t depth) {
 // What only the backward pass proper reads of a chunk: all but keys and values.
 __attribute__((always_inline)) inline void prefetch_reads(const Backward& a, const Chunk& c, int64_t share,
                                                           int64_t shares) {
-  prefetch(a, a.query, a.key_width, c, share, shares);
-  for (const Rows* rows : {&a.mean, &a.free_energy, &a.grad_mean, &a.grad_free_energy})
-    prefetch(a, *rows, a.value_width, c, share, shares);
+  prefetch(a.query, scalar_bytes(a), a.key_width, c, share, shares);
+  for (const Rows* rows : {&a.mean, &a.grad_mean}) prefetch(*rows, scalar_bytes(a), a.value_width, c, share, shares);
+  for (const Rows* rows : {&a.free_energy, &a.grad_free_energy})
+    prefetch(*rows, sizeof(float), a.value_width, c, share, shares);
 }
 
 // The state after a chunk from that before it: state(index) -> state(index + 1).
@@ -40,8 +41,8 @@ void next_state(const Backward& a, const Scratch& s, const Chunk& c, const Chunk
   pack_panels(s.key_panels, kChunk, s.key, s.key_row, c.count, a.key_width);
   for (int64_t p = 0; p < s.key_columns; p += kPanel) {
     const int64_t share = p / kPanel, shares = s.key_columns / kPanel;
-    prefetch(a, a.key, a.key_width, next, share, shares);
-    prefetch(a, a.value, a.value_width, next, share, shares);
+    prefetch(a.key, scalar_bytes(a), a.key_width, next, share, shares);
+    prefetch(a.value, scalar_bytes(a), a.value_width, next, share, shares);
     if (next_is_last) prefetch_reads(a, next, share, shares);
     multiply_panel<true>(0, mixed_width(a), {s.mixed, 1, s.mixed_row}, s.key_panels + p * kChunk,
                          after + p * mixed_width(a), kPanel, whole(c.count));

@@ -43,13 +43,14 @@ struct Chunk {
   int64_t place(const Arguments& a, int64_t n) const { return (batch * a.tokens + begin + n) * a.heads + head; }
 };
 
-// Asks for a share of the rows of a chunk to be brought near. They lie far apart, one a token: no prefetcher of the
-// processor follows them, so the kernels ask for the next chunk while they multiply. Inlined by force: as a function
-// without a visible effect it would be dropped.
-__attribute__((always_inline)) inline void prefetch(const Arguments& a, const Rows& rows, int64_t width, const Chunk& c,
+inline int64_t scalar_bytes(const Arguments& a) { return a.bfloat16 ? sizeof(Bfloat16) : sizeof(float); }
+
+// Asks for a share of the rows of a chunk, elements of size bytes, to be brought near. They lie far apart, one a token:
+// no prefetcher of the processor follows them, so the kernels ask for the next chunk while they multiply. Inlined by
+// force: as a function without a visible effect it would be dropped.
+__attribute__((always_inline)) inline void prefetch(const Rows& rows, int64_t size, int64_t width, const Chunk& c,
                                                     int64_t share, int64_t shares) {
   if (!rows.data) return;
-  const int64_t size = a.bfloat16 ? 2 : 4;
   for (int64_t n = c.count * share / shares; n < c.count * (share + 1) / shares; ++n) {
     const char* at = static_cast<const char*>(rows.data) +
                      (c.batch * rows.batch + (c.begin + n) * rows.token + c.head * rows.head) * size;
@@ -220,7 +221,7 @@ inline void write_read(const Forward& a, const Chunk& c, int64_t n, const float*
   const float inverse = empty ? 0 : 1 / total;
   a.log_normalizer[place] = empty ? -kInfinity : log(splat(total))[0];
   Scalar* mean = static_cast<Scalar*>(a.mean) + place * width;
-  Scalar* free_energy = static_cast<Scalar*>(a.free_energy) + (beta ? place * width : 0);
+  float* free_energy = a.free_energy + (beta ? place * width : 0);
   for_vectors(width, [&](int64_t j, auto&& get, auto&& put) {
     put(mean + j, get(values + j) * inverse);
     if (beta) put(free_energy + j, empty ? Floats{} : log(get(energies + j) * inverse) / get(beta + j));

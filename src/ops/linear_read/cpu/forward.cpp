@@ -140,8 +140,8 @@ float read_chunk(const Forward& a, const Scratch& s, const Chunk& c, const Chunk
   }
   for (int64_t column = 0; column < s.columns; column += kPanel) {
     for (const Rows* rows : {&a.query, &a.key})
-      prefetch(a, *rows, a.key_width, next, column / kPanel, s.columns / kPanel);
-    prefetch(a, a.value, a.value_width, next, column / kPanel, s.columns / kPanel);
+      prefetch(*rows, scalar_bytes(a), a.key_width, next, column / kPanel, s.columns / kPanel);
+    prefetch(a.value, scalar_bytes(a), a.value_width, next, column / kPanel, s.columns / kPanel);
     const auto seen = [&](int64_t, int64_t last) { return Range{0, last + 1}; };
     const Left weights{s.weights, 1, kWeightRow};
     if (past) {

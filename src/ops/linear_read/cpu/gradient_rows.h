@@ -75,17 +75,20 @@ inline void mix_rows(const Arguments& a, const Scratch& s, const Chunk& c) {
   mix<Scalar>(a, c, [&](int64_t n, int64_t column, Floats x) { store(s.mixed + n * s.mixed_row + column, x); });
 }
 
+template <typename Number>
+inline const Number* row_or_null(const Rows& rows, const Chunk& c, int64_t n) {
+  return rows.data ? row<Number>(rows, c.batch, c.begin + n, c.head) : nullptr;
+}
+
 // Rows dO and dO_1 from the gradients of the reads; with dbeta also the part of beta that F = log(.) / beta has.
 template <typename Scalar>
 inline void gather_gradients(const Backward& a, const Scratch& s, const Chunk& c, bool with_dbeta) {
   const int64_t width = a.value_width, part = part_width(a);
   const float* beta = a.beta ? a.beta + c.head * width : nullptr;
-  const auto of = [&](const Rows& rows, int64_t n) {
-    return rows.data ? row<Scalar>(rows, c.batch, c.begin + n, c.head) : nullptr;
-  };
   for (int64_t n = 0; n < c.count; ++n) {
-    const Scalar *grad_mean = of(a.grad_mean, n), *grad_free = beta ? of(a.grad_free_energy, n) : nullptr;
-    const Scalar *mean = of(a.mean, n), *free_energy = of(a.free_energy, n);
+    const Scalar *mean = row_or_null<Scalar>(a.mean, c, n), *grad_mean = row_or_null<Scalar>(a.grad_mean, c, n);
+    const float* free_energy = row_or_null<float>(a.free_energy, c, n);
+    const float* grad_free = row_or_null<float>(a.grad_free_energy, c, n);
     const float log_total = *row<float>(a.log_normalizer, c.batch, c.begin + n, c.head);
     const float inverse = log_total == -kInfinity ? 0 : exp(splat(-log_total))[0];
     float* to = s.grad + n * s.mixed_row;

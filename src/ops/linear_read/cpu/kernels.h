@@ -31,15 +31,16 @@ struct Segment {
 struct Forward : Arguments {
   const float* initial;   // [N, H, K, X] or null
   void* mean;             // [B, T, H, V]
-  void* free_energy;      // [B, T, H, V] or null
+  float* free_energy;     // [B, T, H, V] or null
   float* log_normalizer;  // [B, T, H]
   float* state;           // [N, H, K, X]
 };
 
 struct Backward : Arguments {
   const float* initial;                      // [N, H, K, X] or null
-  Rows mean, free_energy, log_normalizer;    // as forward wrote them; the last is float32
-  Rows grad_mean, grad_free_energy;          // data null: none
+  Rows mean, free_energy, log_normalizer;    // as forward wrote them; the last two are float32
+  Rows grad_mean;                            // data null: none
+  Rows grad_free_energy;                     // float32, data null: none
   Rows grad_log_normalizer;                  // float32, data null: none
   const float* grad_state;                   // [N, H, K, X] or null
   void *grad_query, *grad_key, *grad_value;  // [B, T, H, *]

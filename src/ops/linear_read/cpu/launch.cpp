@@ -133,7 +133,7 @@ Tensors5 linear_read_cpu(const at::Tensor& query, const at::Tensor& key, const a
   const std::vector<Sequence> sequences = sequences_of(value.size(0), value.size(1), cu_seqlens, "linear_read");
   const auto float_options = value.options().dtype(at::kFloat);
   const at::Tensor mean = at::empty(value.sizes(), value.options());
-  const at::Tensor free_energy = beta ? at::empty(value.sizes(), value.options()) : at::empty({0}, value.options());
+  const at::Tensor free_energy = beta ? at::empty(value.sizes(), float_options) : at::empty({0}, float_options);
   const at::Tensor log_normalizer = at::empty({value.size(0), value.size(1), value.size(2)}, float_options);
   const at::Tensor state = at::empty({static_cast<int64_t>(sequences.size()), value.size(2), key.size(3),
                                       linear_state_width(value, beta).expect_int()},
@@ -145,7 +145,7 @@ Tensors5 linear_read_cpu(const at::Tensor& query, const at::Tensor& key, const a
   in.fill(a, strict, checkpoints);
   a.initial = data_of(in.initial);
   a.mean = mean.data_ptr();
-  a.free_energy = beta ? free_energy.data_ptr() : nullptr;
+  a.free_energy = beta ? free_energy.data_ptr<float>() : nullptr;
   a.log_normalizer = log_normalizer.data_ptr<float>();
   a.state = state.data_ptr<float>();
   if (state.numel() == 0) return {mean, free_energy, log_normalizer, state, checkpoints};
@@ -186,9 +186,12 @@ Tensors6 linear_read_backward_cpu(const OptionalTensor& grad_mean, const Optiona
                                   const at::Tensor& checkpoints) {
   const Inputs in(query, key, value, beta, log_decay, key_mask, initial);
   const std::vector<Sequence> sequences = sequences_of(value.size(0), value.size(1), cu_seqlens, "linear_read");
-  const auto like = [&](const OptionalTensor& x) { return x ? unit_stride(x->to(value.scalar_type())) : at::Tensor(); };
+  const auto rows = [](const OptionalTensor& x, at::ScalarType dtype) {
+    return x ? unit_stride(x->to(dtype)) : at::Tensor();
+  };
   const auto exact = [](const OptionalTensor& x) { return x ? x->to(at::kFloat) : at::Tensor(); };
-  const at::Tensor dmean = like(grad_mean), dfree = beta ? like(grad_free_energy) : at::Tensor();
+  const at::Tensor dmean = rows(grad_mean, value.scalar_type());
+  const at::Tensor dfree = beta ? rows(grad_free_energy, at::kFloat) : at::Tensor();
   const at::Tensor dlog = exact(grad_log_normalizer),
                    dstate = grad_state ? exact(grad_state).contiguous() : at::Tensor();
   const at::Tensor means = unit_stride(mean), energies = beta ? unit_stride(free_energy) : at::Tensor();

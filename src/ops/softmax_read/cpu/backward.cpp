@@ -178,8 +178,8 @@ void gather_rows(const Backward& a, int64_t item, int64_t begin, int64_t end, co
     for (int64_t t = begin; t < end; ++t) {
       const Scalar* mean = row<Scalar>(a.mean, batch, t, head);
       const Scalar* grad_mean = row<Scalar>(a.grad_mean, batch, t, head);
-      const Scalar* free_energy = row<Scalar>(a.free_energy, batch, t, head);
-      const Scalar* grad_free_energy = row<Scalar>(a.grad_free_energy, batch, t, head);
+      const float* free_energy = row<float>(a.free_energy, batch, t, head);
+      const float* grad_free_energy = row<float>(a.grad_free_energy, batch, t, head);
       float* to = h.gradients + t * mixed_width(a);
       Floats correction{};
       for_vectors(width, [&](int64_t c, auto&& get, auto&&) {
@@ -199,17 +199,14 @@ void gather_rows(const Backward& a, int64_t item, int64_t begin, int64_t end, co
 void grad_beta_of_queries(const Backward& a, int64_t item, float* grad_beta) {
   const int64_t batch = item / a.heads, head = item % a.heads;
   const float* beta = a.beta + head * a.value_width;
-  with_scalar(a, [&](auto scalar) {
-    using Scalar = decltype(scalar);
-    for (int64_t t = 0; t < a.queries; ++t) {
-      const Scalar* free_energy = row<Scalar>(a.free_energy, batch, t, head);
-      const Scalar* grad_free_energy = row<Scalar>(a.grad_free_energy, batch, t, head);
-      for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&& put) {
-        const Floats share = over_beta(get(grad_free_energy + c), get(beta + c));
-        put(grad_beta + c, get(grad_beta + c) - share * get(free_energy + c));
-      });
-    }
-  });
+  for (int64_t t = 0; t < a.queries; ++t) {
+    const float* free_energy = row<float>(a.free_energy, batch, t, head);
+    const float* grad_free_energy = row<float>(a.grad_free_energy, batch, t, head);
+    for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&& put) {
+      const Floats share = over_beta(get(grad_free_energy + c), get(beta + c));
+      put(grad_beta + c, get(grad_beta + c) - share * get(free_energy + c));
+    });
+  }
 }
 
 void backward(const Backward& a, int64_t item, int64_t begin, int64_t end, const HeadScratch& h) {

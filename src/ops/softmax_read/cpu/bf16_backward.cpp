@@ -238,8 +238,8 @@ void gather_rows(const Backward& a, int64_t item, int64_t begin, int64_t end, co
     std::memcpy(to.query + t * depth, row<Bfloat16>(a.query, batch, t, head), a.key_width * sizeof(Bfloat16));
     const Bfloat16* mean = row<Bfloat16>(a.mean, batch, t, head);
     const Bfloat16* grad_mean = row<Bfloat16>(a.grad_mean, batch, t, head);
-    const Bfloat16* free_energy = row<Bfloat16>(a.free_energy, batch, t, head);
-    const Bfloat16* grad_free_energy = row<Bfloat16>(a.grad_free_energy, batch, t, head);
+    const float* free_energy = row<float>(a.free_energy, batch, t, head);
+    const float* grad_free_energy = row<float>(a.grad_free_energy, batch, t, head);
     Bfloat16* gradients = to.gradients + t * mix;
     Floats correction{};
     for_vectors(width, [&](int64_t c, auto&& get, auto&&) {

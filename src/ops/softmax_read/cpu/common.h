@@ -73,7 +73,7 @@ inline void write_read(const Forward& a, int64_t batch, int64_t head, int64_t t,
   const float inverse = empty ? 0 : 1 / total;
   a.log_normalizer[place] = empty ? -kInfinity : highest + log(splat(total))[0] - kGuard * kLn2;
   Scalar* mean = static_cast<Scalar*>(a.mean) + place * width;
-  Scalar* free_energy = static_cast<Scalar*>(a.free_energy) + (beta ? place * width : 0);
+  float* free_energy = a.free_energy + (beta ? place * width : 0);
   for_vectors(width, [&](int64_t c, auto&& get, auto&& put) {
     put(mean + c, load(out + c) * inverse);
     if (!beta) return;

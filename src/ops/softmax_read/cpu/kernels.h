@@ -34,13 +34,14 @@ struct Forward : Arguments {
   float* mixed;           // panels of [v, exp(beta v)] of every key block (pack_keys)
   float* largest;         // [items of pack_keys] largest |beta v|
   void* mean;             // [B, Tq, H, V]
-  void* free_energy;      // [B, Tq, H, V] or null
+  float* free_energy;     // [B, Tq, H, V] or null
   float* log_normalizer;  // [B, Tq, H]
 };
 
 struct Backward : Arguments {
-  Rows mean, free_energy, grad_mean, grad_free_energy;
-  const float* log_normalizer;  // [B, Tq, H]
+  Rows mean, grad_mean;
+  Rows free_energy, grad_free_energy;  // float32
+  const float* log_normalizer;         // [B, Tq, H]
   OutputRows grad_query, grad_key, grad_value;
 };
 
@@ -79,7 +80,7 @@ FEM_DECLARE_KERNEL(int64_t, gradient_row_width, const Arguments&)
 // Rows [begin, end), both multiples of kGatherStep or the last row's end.
 constexpr int64_t kGatherStep = 64;
 FEM_DECLARE_KERNEL(void, gather_rows, const Backward&, int64_t head, int64_t begin, int64_t end, const GatheredRows&)
-// grad_beta -= sum_t dF F / beta, for either dtype.
+// grad_beta -= sum_t dF F / beta, whatever the dtype.
 FEM_DECLARE_KERNEL(void, grad_beta_of_queries, const Backward&, int64_t head, float* grad_beta)
 FEM_DECLARE_KERNEL(void, backward, const Backward&, int64_t head, int64_t begin, int64_t end, const HeadScratch&)
 // dquery of tokens [begin, end) <- scale * sum of the parts, each [Tq, padded K].

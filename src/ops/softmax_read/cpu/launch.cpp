@@ -100,13 +100,13 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
   const auto float_options = query.options().dtype(at::kFloat);
   const std::vector<int64_t> shape{query.size(0), query.size(1), query.size(2), value.size(3)};
   const at::Tensor mean = at::empty(shape, query.options());
-  const at::Tensor free_energy = beta ? at::empty(shape, query.options()) : at::empty({0}, query.options());
+  const at::Tensor free_energy = beta ? at::empty(shape, float_options) : at::empty({0}, float_options);
   const at::Tensor log_normalizer = at::empty({shape[0], shape[1], shape[2]}, float_options);
 
   Forward a{};
   in.fill(a, scale);
   a.mean = mean.data_ptr();
-  a.free_energy = beta ? free_energy.data_ptr() : nullptr;
+  a.free_energy = beta ? free_energy.data_ptr<float>() : nullptr;
   a.log_normalizer = log_normalizer.data_ptr<float>();
   const int64_t heads = a.batch * a.heads, parts = at::get_num_threads();
   if (heads == 0 || a.queries == 0) return {mean, free_energy, log_normalizer};
@@ -157,9 +157,9 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
                                 const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
   Inputs in(query, key, value, beta, causal, window, key_mask, cu_seqlens);
   const auto like = [&](const at::Tensor& x) { return unit_stride(x.to(query.scalar_type())); };
-  const at::Tensor dmean = like(grad_mean), dfree = beta ? like(grad_free_energy) : dmean;
-  const at::Tensor means = unit_stride(mean), energies = beta ? unit_stride(free_energy) : means;
-  const at::Tensor normalizers = log_normalizer.contiguous();
+  const at::Tensor dmean = like(grad_mean), means = unit_stride(mean), normalizers = log_normalizer.contiguous();
+  at::Tensor energies, dfree;
+  if (beta) energies = unit_stride(free_energy), dfree = unit_stride(grad_free_energy.to(at::kFloat));
 
   Backward a{};
   in.fill(a, scale);
@@ -167,9 +167,8 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
   a.query_begin = queries_of_key.begin.data();
   a.query_end = queries_of_key.end.data();
   a.mean = rows_of(means);
-  a.free_energy = rows_of(energies);
   a.grad_mean = rows_of(dmean);
-  a.grad_free_energy = rows_of(dfree);
+  if (beta) a.free_energy = rows_of(energies), a.grad_free_energy = rows_of(dfree);
   a.log_normalizer = normalizers.const_data_ptr<float>();
   a.grad_query = output_rows_of(to.query);
   a.grad_key = output_rows_of(to.key);

@@ -50,8 +50,9 @@ Floats read_chunk(const Forward& a, const Chunk& chunk, Lanes lanes, const Buffe
     const Streams read = advance<kStreams, kReads>(a, x, rows, use);
     const Sums sums = sums_of<kStreams>(read, x, D);
     store_row(a, a.mean, chunk.batch, t, lanes, mean_of(sums));
-    if (kStreams == 3) store_row(a, a.free_energy, chunk.batch, t, lanes, free_energy_of(sums, beta));
-    store_lanes(a.log_normalizer + (chunk.batch * a.tokens + t) * a.channels, log_normalizer_of(sums), lanes);
+    const int64_t row = (chunk.batch * a.tokens + t) * a.channels;
+    if (kStreams == 3) store_lanes(a.free_energy + row, free_energy_of(sums, beta), lanes);
+    store_lanes(a.log_normalizer + row, log_normalizer_of(sums), lanes);
   }
   return largest;
 }

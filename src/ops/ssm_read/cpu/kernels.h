@@ -45,9 +45,10 @@ struct Arguments {
 };
 
 struct Forward : Arguments {
-  void *mean, *free_energy;  // [B, T, channels]; free_energy only with beta
-  float* log_normalizer;     // [B, T, channels]
-  float* state;              // [N, streams, R, line]
+  void* mean;             // [B, T, channels]
+  float* free_energy;     // [B, T, channels], only with beta
+  float* log_normalizer;  // [B, T, channels]
+  float* state;           // [N, streams, R, line]
 };
 
 struct Backward : Arguments {

@@ -195,7 +195,7 @@ SsmReadOutputs ssm_read_cpu(const SsmInputs& inputs) {
   const at::Tensor& value = inputs.value;
   const at::Tensor mean = at::empty(value.sizes(), value.options());
   const at::Tensor free_energy =
-      inputs.beta ? at::empty(value.sizes(), value.options()) : at::empty({0}, value.options());
+      inputs.beta ? at::empty(value.sizes(), in.A.options()) : at::empty({0}, in.A.options());
   const at::Tensor log_normalizer = at::empty(value.sizes(), in.A.options());
   const at::Tensor state = in.lines({static_cast<int64_t>(in.sequences.size()), in.streams(), in.rank});
   // Zeros: room that no sequence needs must not differ from call to call.
@@ -206,7 +206,7 @@ SsmReadOutputs ssm_read_cpu(const SsmInputs& inputs) {
     Forward a{};
     in.fill(a, inputs, checkpoints);
     a.mean = mean.data_ptr();
-    a.free_energy = free_energy.data_ptr();
+    a.free_energy = data_of(free_energy);
     a.log_normalizer = data_of(log_normalizer);
     a.state = data_of(state);
     const Division work(in);
@@ -229,7 +229,7 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
     return grad ? channel_rows(grad->to(dtype)) : at::Tensor();
   };
   const at::Tensor grad_mean = rows(grads.mean, value.scalar_type());
-  const at::Tensor grad_free_energy = inputs.beta ? rows(grads.free_energy, value.scalar_type()) : at::Tensor();
+  const at::Tensor grad_free_energy = inputs.beta ? rows(grads.free_energy, at::kFloat) : at::Tensor();
   const at::Tensor grad_log_normalizer = rows(grads.log_normalizer, at::kFloat);
   const at::Tensor grad_state = grads.state ? to_lines(*grads.state, in.line) : at::Tensor();
   const at::Tensor states = checkpoints.contiguous();
