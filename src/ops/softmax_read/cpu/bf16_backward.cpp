@@ -1,5 +1,6 @@
 // Backward kernel for bfloat16 on the matrix unit: backward.cpp's products (README.md has the derivation) in the shapes
-// the unit takes. For a block of keys over blocks of queries, P and dS rounded to bfloat16:
+// the unit takes, with M = [v, exp(beta v) - o]. For a block of keys over blocks of queries, P and dS rounded to
+// bfloat16:
 //   S = Q K^T      dP = G M^T      dQ += dS K      dM^T += G^T P      dK^T += Q^T dS
 // dM and dK are summed transposed, so that P and dS are right operands as they are made, pairs of queries side by side.
 #include "ops/softmax_read/cpu/bf16_pack.h"
@@ -169,6 +170,7 @@ void write_block(const Backward& a, const Scratch& s, float* grad_beta, int64_t 
                  int64_t count) {
   const int64_t mix = mixed_width(a), key_columns = columns_of(a.key_width);
   const float* beta = a.beta ? a.beta + head * a.value_width : nullptr;
+  const float* offset = offset_of(a, batch, head);
   turn(s.rows, s.dmixed_t, count, mix);
   for (int64_t n = 0; n < count; ++n) {
     const float *dmixed = s.rows + n * mix, *mixed = s.mixed + n * mix;
@@ -177,7 +179,7 @@ void write_block(const Backward& a, const Scratch& s, float* grad_beta, int64_t 
       Floats dv = load(dmixed + c) * kHalfGuardDown;
       if (beta) {
         const int64_t e = part_width(a) + c;
-        const Floats de = load(mixed + e) * (load(dmixed + e) * kHalfGuardDown);  // e dM_e
+        const Floats de = (load(mixed + e) + get(offset + c)) * (load(dmixed + e) * kHalfGuardDown);  // e dM_e
         dv += get(beta + c) * de;
         put(grad_beta + c, get(grad_beta + c) + load(mixed + c) * de);
       }
@@ -231,6 +233,7 @@ void gather_rows(const Backward& a, int64_t item, int64_t begin, int64_t end, co
   const int64_t batch = item / a.heads, head = item % a.heads, width = a.value_width, rows = padded_queries(a);
   const int64_t depth = even(a.key_width), mix = mixed_width(a);
   const float* beta = a.beta ? a.beta + head * width : nullptr;
+  const float* offset = offset_of(a, batch, head);
   const HeadRows to(a, h);
   std::memset(to.query + begin * depth, 0, (end - begin) * depth * sizeof(Bfloat16));
   std::memset(to.gradients + begin * mix, 0, (end - begin) * mix * sizeof(Bfloat16));
@@ -248,8 +251,9 @@ void gather_rows(const Backward& a, int64_t item, int64_t begin, int64_t end, co
       correction += dmean * get(mean + c);
       if (!beta) return;
       const Floats b = get(beta + c), share = over_beta(get(grad_free_energy + c), b);
-      store(gradients + part_width(a) + c, share * exp(-b * get(free_energy + c)) * kHalfGuardDown);
-      correction += share;
+      const Floats dz = share * exp(-b * get(free_energy + c));
+      store(gradients + part_width(a) + c, dz * kHalfGuardDown);
+      correction += share - get(offset + c) * dz;  // sum_i p dz (e - o)
     });
     h.correction[t] = sum(correction) * kHalfGuardDown;
   }

@@ -1,5 +1,5 @@
 // Forward kernel for bfloat16 on the matrix unit. For a block of queries, over blocks of keys:
-//   S = Q K^T      P = 2^g exp(scale S - running maximum), rounded to bfloat16      O += P [v, exp(beta v)]
+//   S = Q K^T      P = 2^g exp(scale S - running maximum), rounded to bfloat16      O += P [v, exp(beta v) - o]
 // Blocks that are visible in part go by strips of queries, each over the panels of keys it sees.
 #include "ops/softmax_read/cpu/bf16_pack.h"
 
@@ -36,7 +36,7 @@ struct Scratch {
   }
 };
 
-// A block of packed keys: panels of K^T, then panels of [v, exp(beta v)].
+// A block of packed keys: panels of K^T, then panels of [v, exp(beta v) - o].
 inline int64_t key_halves(const Arguments& a) { return kKeys * even(a.key_width); }
 inline int64_t mixed_halves(const Arguments& a) { return kKeys * round_up(mixed_width(a), kColumns); }
 inline Bfloat16* packed_block(const Forward& a, int64_t item) {
@@ -98,7 +98,7 @@ void strip(const Forward& a, const Scratch& s, const Bfloat16* block, int64_t ba
         return select((key >= key_begin[r]) & (key < key_end[r]), scores, splat(-kInfinity));
       });
   }
-  // O <- O + P [v, e]
+  // O <- O + P [v, e - o]
   multiply(*a.unit, rows, {0, columns}, keys.to - keys.from, s.weights + m * kWeightRow + keys.from, kWeightRow,
            block + key_halves(a) + keys.from * kColumns, kKeys, s.out + m * columns, columns, /*add=*/true);
 }
@@ -132,6 +132,27 @@ void query_block(const Forward& a, const Scratch& s, int64_t batch, int64_t head
 }  // namespace
 
 namespace bf16::FEM_ISA {
+
+// 1 for a channel whose exp(beta v) are all near 1: rounded to bfloat16 they would leave log z an error of 2^-9.
+void choose_offsets(const Arguments& a, int64_t begin, int64_t end) {
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t batch = item / a.heads, head = item % a.heads;
+    const float* beta = a.beta + head * a.value_width;
+    float* offset = a.offset + item * a.value_width;
+    std::memset(offset, 0, a.value_width * sizeof(float));
+    for (int64_t n = 0; n < a.keys; ++n) {
+      if (a.key_mask && !a.key_mask[batch * a.keys + n]) continue;
+      const Bfloat16* v = row<Bfloat16>(a.value, batch, n, head);
+      for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&& put) {
+        const Floats largest = get(offset + c), size = abs(get(v + c));
+        put(offset + c, size > largest ? size : largest);
+      });
+    }
+    for_vectors(a.value_width, [&](int64_t c, auto&& get, auto&& put) {
+      put(offset + c, select(get(beta + c) * get(offset + c) < 1.0f, splat(1.0f), Floats{}));
+    });
+  }
+}
 
 Blocks forward_blocks(const Arguments& a) { return {kQueries, kKeys, Scratch(a, nullptr).floats}; }
 

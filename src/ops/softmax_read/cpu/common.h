@@ -37,15 +37,21 @@ inline Floats over_beta(Floats grad_free_energy, Floats beta) {
   return select(grad_free_energy == 0.0f, Floats{}, grad_free_energy / beta);
 }
 
-// What is mixed: [v, exp(beta v)], or v alone without beta, each part from a whole vector on.
+// What is mixed: [v, exp(beta v) - o], or v alone without beta, each part from a whole vector on.
 inline int64_t part_width(const Arguments& a) { return round_up(a.value_width, kLanes); }
 inline int64_t mixed_width(const Arguments& a) { return a.beta ? 2 * part_width(a) : part_width(a); }
 
-// Calls put(n, column, vector) for every vector of [v, exp(beta v)] of the keys [begin, begin + count) of one head.
+// The offsets o of a head, or null.
+inline const float* offset_of(const Arguments& a, int64_t batch, int64_t head) {
+  return a.offset ? a.offset + (batch * a.heads + head) * a.value_width : nullptr;
+}
+
+// Calls put(n, column, vector) for every vector of [v, exp(beta v) - o] of the keys [begin, begin + count) of one head.
 // Masked keys mix as 0. Returns the largest |beta v|.
 template <typename Scalar, typename Put>
 inline float mix_keys(const Arguments& a, int64_t batch, int64_t head, int64_t begin, int64_t count, Put&& put) {
   const float* beta = a.beta ? a.beta + head * a.value_width : nullptr;
+  const float* offset = offset_of(a, batch, head);
   Floats largest{};
   for (int64_t n = 0; n < count; ++n) {
     const bool real = !a.key_mask || a.key_mask[batch * a.keys + begin + n];
@@ -55,20 +61,23 @@ inline float mix_keys(const Arguments& a, int64_t batch, int64_t head, int64_t b
       put(n, c, x);
       if (!beta) return;
       const Floats exponent = get(beta + c) * x;
-      put(n, part_width(a) + c, real ? exp(exponent) : Floats{});
+      const Floats o = offset ? get(offset + c) : Floats{};
+      put(n, part_width(a) + c, real ? exp(exponent) - o : Floats{});
       largest = largest > abs(exponent) ? largest : abs(exponent);
     });
   }
   return max(largest);
 }
 
-// Writes mean, free energy and log-normaliser of one query from its sums out = 2^g sum_i e^{s_i - highest} [v, e]_i.
+// Writes mean, free energy and log-normaliser of one query from its sums
+// out = 2^g sum_i e^{s_i - highest} [v, e - o]_i.
 template <typename Scalar>
 inline void write_read(const Forward& a, int64_t batch, int64_t head, int64_t t, const float* out, float highest,
                        float total) {
   const int64_t width = a.value_width;
   const int64_t place = (batch * a.queries + t) * a.heads + head;
   const float* beta = a.beta ? a.beta + head * width : nullptr;
+  const float* offset = offset_of(a, batch, head);
   const bool empty = total == 0;  // false for NaN
   const float inverse = empty ? 0 : 1 / total;
   a.log_normalizer[place] = empty ? -kInfinity : highest + log(splat(total))[0] - kGuard * kLn2;
@@ -77,7 +86,7 @@ inline void write_read(const Forward& a, int64_t batch, int64_t head, int64_t t,
   for_vectors(width, [&](int64_t c, auto&& get, auto&& put) {
     put(mean + c, load(out + c) * inverse);
     if (!beta) return;
-    const Floats z = load(out + part_width(a) + c) * inverse;
+    const Floats z = load(out + part_width(a) + c) * inverse + (offset ? get(offset + c) : Floats{});
     put(free_energy + c, empty ? Floats{} : log(z) / get(beta + c));
   });
 }

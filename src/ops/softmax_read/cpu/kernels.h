@@ -27,11 +27,12 @@ struct Arguments {
   const int32_t *query_begin, *query_end;  // [Tk] ... and key i is seen by queries [begin, end); backward only
   const bool* key_mask;                    // [B, Tk] of real tokens, or null
   const MatrixUnit* unit;                  // for bfloat16, or null: then the kernels of namespace bf16 cannot run
+  float* offset;                           // [B, H, V] o of what is mixed, [v, exp(beta v) - o], or null: 0
 };
 
 struct Forward : Arguments {
   float* keys_packed;     // [B, H, Tk, K] rows of keys, contiguous (pack_keys)
-  float* mixed;           // panels of [v, exp(beta v)] of every key block (pack_keys)
+  float* mixed;           // panels of [v, exp(beta v) - o] of every key block (pack_keys)
   float* largest;         // [items of pack_keys] largest |beta v|
   void* mean;             // [B, Tq, H, V]
   float* free_energy;     // [B, Tq, H, V] or null
@@ -88,8 +89,9 @@ FEM_DECLARE_KERNEL(void, write_grad_query, const Backward&, int64_t head, int64_
                    float* const* parts, int64_t count)
 
 // The same on the matrix unit, bfloat16 only. mixed holds the keys too (keys_packed is not used); a head's memory is
-// query_rows long instead of Tq.
+// query_rows long instead of Tq. choose_offsets comes first, over (batch, head).
 namespace bf16 {
+FEM_DECLARE_KERNEL(void, choose_offsets, const Arguments&, int64_t begin, int64_t end)
 FEM_DECLARE_KERNEL(Blocks, forward_blocks, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, mixed_block_floats, const Arguments&)
 FEM_DECLARE_KERNEL(void, pack_keys, const Forward&, int64_t begin, int64_t end)

@@ -84,6 +84,16 @@ struct GatheredLayout {
   }
 };
 
+// The offsets o of what the matrix unit mixes, kept alive beside the arguments; undefined where there are none.
+at::Tensor offsets_of(Arguments& a) {
+  if (!a.unit || !a.beta) return {};
+  const at::Tensor offsets = at::empty({a.batch, a.heads, a.value_width}, at::kFloat);
+  a.offset = offsets.data_ptr<float>();
+  at::parallel_for(0, a.batch * a.heads, 1,
+                   [&, run = bf16::choose_offsets()](int64_t begin, int64_t end) { run(a, begin, end); });
+  return offsets;
+}
+
 // A head whose blocks of keys several parts have.
 struct DividedHead {
   at::Tensor gathered;           // once, for all of them
@@ -125,6 +135,7 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
     return {mean, free_energy, log_normalizer};
   }
 
+  const at::Tensor offsets = offsets_of(a);
   const Blocks blocks = (a.unit ? bf16::forward_blocks() : forward_blocks())(a);
   const int64_t packed = heads * ((a.keys + blocks.keys - 1) / blocks.keys);
   const int64_t block_floats = (a.unit ? bf16::mixed_block_floats() : mixed_block_floats())(a);
@@ -181,6 +192,7 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
     return;
   }
 
+  const at::Tensor offsets = offsets_of(a);
   // A part takes a run of key blocks. Where a head is divided among parts, each sums dquery in memory of its own and
   // the sums are added in order: the result depends on the number of threads, never on their timing.
   const Blocks blocks = (a.unit ? bf16::backward_blocks() : backward_blocks())(a);
