@@ -87,6 +87,30 @@ TEST_P(Streaming, DecodesTokenByToken) {
   }
 }
 
+TEST_P(Streaming, LongMemoriesInBfloat16AreAsExactTokenByTokenAsInOneCall) {
+  // A thousand tokens and more stay in the conditioner's h and in the prior's sums: kept in bfloat16 these would stop
+  // to grow, and the stream drift away.
+  constexpr int64_t kLong = 1500;
+  const at::NoGradGuard no_gradients;
+  at::manual_seed(11);
+  FreeEnergyMixer exact = random_mixer(options);
+  for (const auto& parameter : exact->named_parameters()) {
+    if (parameter.key() == "tdc.fwd.in_f.bias") parameter->fill_(-7);  // h decays by softplus of this
+    if (parameter.key() == "W_decay.bias") parameter->fill_(-7);
+    parameter->copy_(parameter->to(at::kBFloat16));
+  }
+  FreeEnergyMixer low(options);
+  low->to(at::kBFloat16);
+  auto parameters = low->named_parameters();
+  for (const auto& parameter : exact->named_parameters()) parameters[parameter.key()].copy_(*parameter);
+
+  const at::Tensor x = random_tokens(1, kLong, options, at::kBFloat16);
+  MixerState state;
+  std::vector<at::Tensor> steps;
+  for (int64_t t = 0; t < kLong; ++t) steps.push_back(low->forward(x.slice(1, t, t + 1), state));
+  EXPECT_TRUE(testing::about_as_exact(at::cat(steps, 1), low(x), exact(x.to(at::kDouble)), testing::kTimesOneCall));
+}
+
 TEST_P(Streaming, OnlySoftmaxRemembersTokens) {
   FreeEnergyMixer mixer = random_mixer(options);
   MixerState state;

@@ -28,8 +28,15 @@ TEST_P(SoftmaxRead, Float32MatchesTheDefinition) {
   for (const SoftmaxCase& c : softmax_cases()) expect_kernel_equals_definition(c, at::kFloat);
 }
 
-TEST_P(SoftmaxRead, Bfloat16MatchesTheDefinition) {
-  for (const SoftmaxCase& c : softmax_cases()) expect_kernel_equals_definition(c, at::kBFloat16);
+TEST_P(SoftmaxRead, Bfloat16IsAsExactAsTheDefinitionInBfloat16) {
+  for (const SoftmaxCase& c : softmax_cases()) {
+    SCOPED_TRACE(c.name);
+    const SoftmaxInputs in = cast(make_inputs(c), at::kBFloat16), exact = cast(in, at::kDouble);
+    const at::Tensor g1 = at::randn({c.batch, c.queries, c.heads, c.value_width}).to(at::kBFloat16).to(at::kDouble);
+    const at::Tensor g2 = at::randn_like(g1).to(at::kBFloat16).to(at::kDouble);
+    expect_as_exact(run(fem::softmax_read, in, g1, g2), run(softmax_read_definition, in, g1, g2),
+                    run(softmax_read_definition, exact, g1, g2), exact, g2);
+  }
 }
 
 TEST_P(SoftmaxRead, Float64RunsTheDefinition) {

@@ -1,6 +1,7 @@
-// A matrix unit of plain loops, to test the kernels around it on processors without one.
+// A matrix unit of plain loops, to test the kernels around it on processors without one, and none on processors with.
 #pragma once
 
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +11,19 @@
 #include "ops/softmax_read/cpu/matrix_unit.h"
 
 namespace fem::testing {
+
+// While alive, bfloat16 goes through float32 tiles.
+class NoMatrixUnit {
+ public:
+  NoMatrixUnit() : before_(at::globalContext().userEnabledMkldnn()) {
+    at::globalContext().setUserEnabledMkldnn(false);
+    EXPECT_EQ(softmax_kernels::matrix_unit(), nullptr);
+  }
+  ~NoMatrixUnit() { at::globalContext().setUserEnabledMkldnn(before_); }
+
+ private:
+  const bool before_;
+};
 
 class PlainMatrixUnit {
  public:

@@ -28,6 +28,31 @@ SoftmaxResult run(ReadFunction&& function, const SoftmaxInputs& in, const at::Te
   return result;
 }
 
+// A result of kernels in bfloat16 is as good as the definition's in bfloat16, plain, measured by that in float64.
+inline void expect_as_exact(const SoftmaxResult& actual, const SoftmaxResult& plain, const SoftmaxResult& exact,
+                            const SoftmaxInputs& in, const at::Tensor& g2) {
+  EXPECT_TRUE(about_as_exact(actual.read.mean, plain.read.mean, exact.read.mean, kTimesPlainBfloat16)) << "mean";
+  EXPECT_TRUE(close(actual.read.log_normalizer, exact.read.log_normalizer, kFloat32)) << "log-normaliser";
+  if (in.beta) {
+    EXPECT_TRUE(
+        about_as_exact(actual.read.free_energy, plain.read.free_energy, exact.read.free_energy, kTimesPlainBfloat16))
+        << "free energy";
+  }
+  const char* names[] = {"query", "key", "value", "beta"};
+  for (size_t i = 0; i < actual.gradients.size(); ++i) {
+    SCOPED_TRACE(names[i]);
+    if (i < 2 && in.beta && !exact.gradients[i].any().item<bool>()) {
+      // Every query sees one key: p (dp - correction) of a channel is the difference of two numbers dF v or dF / beta.
+      const at::Tensor terms = (g2 * at::maximum(in.value.abs(), 1 / *in.beta)).abs().sum(-1);
+      const double width = static_cast<double>(in.query.size(3));
+      const double magnitude = (terms.max() * (i == 0 ? in.key : in.query).abs().max()).item<double>();
+      EXPECT_TRUE(close(actual.gradients[i], exact.gradients[i], kBfloat16, magnitude / std::sqrt(width)));
+    } else {
+      EXPECT_TRUE(about_as_exact(actual.gradients[i], plain.gradients[i], exact.gradients[i], kTimesPlainBfloat16));
+    }
+  }
+}
+
 // A result of kernels in dtype against the definition in float64, both with the seeds g1 and g2 of run.
 // one_key: no query sees more, so that its score has no influence.
 inline void expect_close(const SoftmaxResult& actual, const SoftmaxResult& expected, at::ScalarType dtype,

@@ -38,6 +38,8 @@ constexpr Tolerance kFloat32LayerGradient{2048 * kEps32};
 // bfloat16 in and out, float32 inside: the rounding of inputs and outputs dominates.
 constexpr Tolerance kBfloat16{2 * kEps16};
 constexpr Tolerance kBfloat16Gradient{4 * kEps16};
+// Root-mean-square, forward and backward: a rounding leaves a quarter of eps, and a gradient takes up to four of them.
+constexpr Tolerance kBfloat16OnAverage{kEps16};
 // A whole layer in bfloat16: every operator rounds.
 constexpr Tolerance kBfloat16Layer{16 * kEps16};
 
@@ -55,10 +57,12 @@ inline Tolerance streaming_tolerance(at::ScalarType dtype) {
 // both have, are nearly all of it.
 constexpr double kTimesWholeBfloat16 = 1.05;
 
-// A bfloat16 kernel that rounds its operands, against plain ATen in bfloat16, which rounds every intermediate result.
+// A bfloat16 kernel against its definition in bfloat16, plain ATen that rounds what it computes.
 constexpr double kTimesPlainBfloat16 = 2;
 // Most gradients of a layer are at 1; that of gla's beta, a difference of sums in which the rounded F stands, is at 3.
 constexpr double kTimesPlainBfloat16Gradient = 4;
+// A bfloat16 stream against one call: the same roundings, of sums in another order.
+constexpr double kTimesOneCall = 1.25;
 
 inline Tolerance forward_tolerance(at::ScalarType dtype) {
   return dtype == at::kDouble ? kFloat64 : dtype == at::kFloat ? kFloat32 : kBfloat16;
@@ -79,7 +83,16 @@ inline Tolerance gradient_tolerance(at::ScalarType dtype) {
 // How often the root-mean-square error of plain goes into that of actual.
 double times_plain(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact);
 
-// The root-mean-square error of actual is at most `times` that of plain, unless plain is exact.
+// The same root-mean-square, error and size alike.
+::testing::AssertionResult close_on_average(const at::Tensor& actual, const at::Tensor& expected, Tolerance tolerance,
+                                            double magnitude = 0);
+
+// The same element by element, relative to terms: the sizes of what each element is a sum of, added up.
+::testing::AssertionResult close_beside_terms(const at::Tensor& actual, const at::Tensor& expected,
+                                              const at::Tensor& terms, Tolerance tolerance);
+
+// The errors of actual, root-mean-square and largest, are at most `times` those of plain (both in bfloat16), or of the
+// exact result rounded to bfloat16 where that is more. Fails, as close does, if the exact result is zero throughout.
 ::testing::AssertionResult about_as_exact(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& exact,
                                           double times);
 
