@@ -42,15 +42,16 @@ at::TensorOptions state_options(const ChannelInputs& in) {
   return in.value.options().dtype(at::toOpMathType(in.value.scalar_type()));
 }
 
-Tensors5 read_by_definition(const ChannelInputs& in) {
-  const RecurrentRead read = channel_scan_definition(in);
+template <RecurrentRead (*scan)(const ChannelInputs&)>
+Tensors5 read_by(const ChannelInputs& in) {
+  const RecurrentRead read = scan(in);
   return {read.mean.contiguous(), in.beta ? read.free_energy.contiguous() : at::empty({0}, state_options(in)),
           read.log_normalizer.contiguous(), read.state.contiguous(),
           at::empty_symint(checkpoint_shape(in), state_options(in))};
 }
 
 Tensors5 read_on_cpu(const ChannelInputs& in) {
-  return in.value.scalar_type() == at::kDouble ? read_by_definition(in) : channel_read_cpu(in);
+  return in.value.scalar_type() == at::kDouble ? read_by<channel_scan_definition>(in) : channel_read_cpu(in);
 }
 
 Tensors5 read_shapes(const ChannelInputs& in) {
@@ -62,8 +63,8 @@ Tensors5 read_shapes(const ChannelInputs& in) {
           at::empty_symint(checkpoint_shape(in), state_options(in))};
 }
 
-Tensors5 gradient_by_definition(const ChannelGradients& grads, const ChannelInputs& in, const at::Tensor&) {
-  return channel_scan_gradient(grads, in);
+Tensors5 gradient_anywhere(const ChannelGradients& grads, const ChannelInputs& in, const at::Tensor&) {
+  return channel_scan_gradient_in_chunks(grads, in);
 }
 
 Tensors5 gradient_on_cpu(const ChannelGradients& grads, const ChannelInputs& in, const at::Tensor& checkpoints) {
@@ -113,7 +114,8 @@ Tensors5 channel_scan_by_definition(const at::Tensor& value, const OptionalTenso
                                     const OptionalTensor& log_weight, const OptionalTensor& log_decay,
                                     const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
                                     const OptionalTensor& initial, bool strict) {
-  return checked<read_by_definition>(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial, strict);
+  return checked<read_by<channel_scan_definition>>(value, beta, log_weight, log_decay, key_mask, cu_seqlens, initial,
+                                                   strict);
 }
 
 Tensors5 call_channel_scan(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
@@ -173,8 +175,8 @@ TORCH_LIBRARY_IMPL(fem, Meta, m) {
   m.impl("channel_scan_backward", gathered<gradient_shapes>);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("channel_scan", announced<channel_scan_by_definition>);
-  m.impl("channel_scan_backward", announced<gathered<gradient_by_definition>>);
+  m.impl("channel_scan", announced<checked<read_by<channel_scan_in_chunks>>>);
+  m.impl("channel_scan_backward", announced<gathered<gradient_anywhere>>);
 }
 
 }  // namespace fem

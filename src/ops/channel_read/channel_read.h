@@ -47,6 +47,10 @@ RecurrentRead channel_scan_definition(const ChannelInputs& in);
 ChannelScanOp channel_scan_by_definition;
 Tensors5 channel_scan_gradient(const ChannelGradients& grads, const ChannelInputs& in);
 
+// The definition on chunks side by side, and its gradient: any device, linear memory (any_device.cpp).
+RecurrentRead channel_scan_in_chunks(const ChannelInputs& in);
+Tensors5 channel_scan_gradient_in_chunks(const ChannelGradients& grads, const ChannelInputs& in);
+
 // Of what the backward kernels start from: the state before every kChunk tokens of a sequence.
 std::vector<c10::SymInt> checkpoint_shape(const ChannelInputs& in);
 

@@ -42,6 +42,14 @@ Tensors5 read_on_cpu(const at::Tensor& query, const at::Tensor& key, const at::T
   return read(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
 }
 
+// On every device, in batched products.
+Tensors5 read_anywhere(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       const OptionalTensor& beta, const OptionalTensor& log_decay, const OptionalTensor& key_mask,
+                       const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
+  check(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial);
+  return linear_scan_in_chunks(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
+}
+
 Tensors6 gradient_on_cpu(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
                          const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
                          const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -163,8 +171,8 @@ TORCH_LIBRARY_IMPL(fem, Meta, m) {
   m.impl("linear_scan_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("linear_scan", announced<linear_scan_by_definition>);
-  m.impl("linear_scan_backward", announced<linear_read_definition_backward>);
+  m.impl("linear_scan", announced<read_anywhere>);
+  m.impl("linear_scan_backward", announced<linear_scan_backward_in_chunks>);
 }
 
 }  // namespace fem

@@ -29,6 +29,8 @@ LinearScanBackwardOp call_linear_scan_backward;  // through the dispatcher
 LinearScanOp linear_read_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
 LinearScanBackwardOp linear_read_backward_cpu;
 LinearScanOp linear_scan_by_definition;  // plain ATen, differentiable
+LinearScanOp linear_scan_in_chunks;      // plain ATen, in batched products, on every device (any_device.cpp)
+LinearScanBackwardOp linear_scan_backward_in_chunks;
 
 // The definition of one scan and its gradient in plain ATen (reference.cpp).
 RecurrentRead linear_scan_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

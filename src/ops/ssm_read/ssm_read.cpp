@@ -55,6 +55,24 @@ SsmReadOutputs read_on_cpu(const at::Tensor& value, const OptionalTensor& beta, 
   return value.scalar_type() == at::kDouble ? contiguous(ssm_scan_definition(in)) : ssm_read_cpu(in);
 }
 
+at::Tensor empty_checkpoints(const SsmInputs& in) {
+  const auto wide = in.value.options().dtype(state_dtype(in));
+  return in.value.scalar_type() == at::kDouble ? at::empty({0}, wide)
+                                               : at::empty_symint(ssm_checkpoint_shape(in), wide);
+}
+
+// On every device, in chunks.
+SsmReadOutputs read_anywhere(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
+                             const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
+                             const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+                             const OptionalTensor& initial, bool strict, bool delayed) {
+  const SsmInputs in{value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed};
+  check(in);
+  SsmReadOutputs out = contiguous(ssm_scan_in_chunks(in));
+  std::get<4>(out) = empty_checkpoints(in);
+  return out;
+}
+
 SsmReadOutputs read_shapes(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
                            const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
                            const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
@@ -63,10 +81,8 @@ SsmReadOutputs read_shapes(const at::Tensor& value, const OptionalTensor& beta, 
   check(in);
   const auto like = [&](const at::TensorOptions& options) { return at::empty_symint(value.sym_sizes(), options); };
   const auto wide = value.options().dtype(state_dtype(in));
-  const bool kernels = value.scalar_type() != at::kDouble;
   return {like(value.options()), beta ? like(wide) : at::empty({0}, wide), like(wide),
-          at::empty_symint(state_shape(in), wide),
-          kernels ? at::empty_symint(ssm_checkpoint_shape(in), wide) : at::empty({0}, wide)};
+          at::empty_symint(state_shape(in), wide), empty_checkpoints(in)};
 }
 
 SsmReadGradients gradient_by_definition(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
@@ -80,6 +96,16 @@ SsmReadGradients gradient_by_definition(const OptionalTensor& grad_mean, const O
       ssm_scan_definition_gradient({grad_mean, grad_free_energy, grad_log_normalizer, grad_state},
                                    {value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed});
   return std::apply([](const auto&... x) { return SsmReadGradients{x.contiguous()...}; }, d);
+}
+
+SsmReadGradients gradient_anywhere(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
+                                   const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
+                                   const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
+                                   const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
+                                   const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
+                                   const OptionalTensor& initial, bool strict, bool delayed, const at::Tensor&) {
+  return ssm_scan_gradient_in_chunks({grad_mean, grad_free_energy, grad_log_normalizer, grad_state},
+                                     {value, beta, delta, A, B, C, D, key_mask, cu_seqlens, initial, strict, delayed});
 }
 
 SsmReadGradients gradient_on_cpu(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
@@ -180,8 +206,8 @@ TORCH_LIBRARY_IMPL(fem, Meta, m) {
   m.impl("ssm_scan_backward", gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("ssm_scan", announced<ssm_scan_by_definition>);
-  m.impl("ssm_scan_backward", announced<gradient_by_definition>);
+  m.impl("ssm_scan", announced<read_anywhere>);
+  m.impl("ssm_scan_backward", announced<gradient_anywhere>);
 }
 
 }  // namespace fem

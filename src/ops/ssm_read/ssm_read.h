@@ -64,4 +64,8 @@ SsmReadOutputs ssm_scan_definition(const SsmInputs& in);
 SsmScanOp ssm_scan_by_definition;
 SsmReadGradients ssm_scan_definition_gradient(const SsmGrads& grads, const SsmInputs& in);
 
+// The definition on chunks side by side, and its gradient: any device, linear memory (any_device.cpp).
+SsmReadOutputs ssm_scan_in_chunks(const SsmInputs& in);
+SsmReadGradients ssm_scan_gradient_in_chunks(const SsmGrads& grads, const SsmInputs& in);
+
 }  // namespace fem

@@ -1,0 +1,297 @@
+// The linear-time reads in chunks: what devices without kernels of their own run, here on the CPU.
+#include "ops/channel_read/channel_read.h"
+#include "ops/linear_read/linear_read.h"
+#include "ops/ssm_read/ssm_read.h"
+#include "support/any_device.h"
+#include "support/channel_cases.h"
+#include "support/error_text.h"
+#include "support/kernel_test.h"
+#include "support/linear_cases.h"
+#include "support/ssm_cases.h"
+
+namespace fem::testing {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+class ScansAnywhere : public ::testing::Test {
+ protected:
+  ScansAnywhere() { at::manual_seed(7); }
+
+ private:
+  PoisonedMemory poison_;
+  at::NoGradGuard no_grad_;
+};
+
+// A scan of given inputs; outputs are mean, free energy (if there is beta), log-normaliser and state.
+struct Scan {
+  std::vector<std::string> inputs;
+  OptionalTensor beta;
+  std::function<Tensors()> read;
+  std::function<Tensors(const Tensors& grads)> gradient;
+};
+
+// Both in float64, or the first in dtype and the second in float64 on the same rounded inputs.
+void expect_same(const Scan& chunks, const Scan& definition, at::ScalarType dtype) {
+  const Tensors actual = chunks.read(), expected = definition.read();
+  ASSERT_EQ(actual.size(), 4u);
+  Tensors grads, exact_grads;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (!definition.beta && i == 1) {
+      EXPECT_EQ(actual[i].numel(), 0);
+      grads.emplace_back(), exact_grads.emplace_back();
+      continue;
+    }
+    EXPECT_TRUE(close_or_zero(actual[i], expected[i], forward_tolerance(actual[i].scalar_type()))) << "output " << i;
+    EXPECT_TRUE(actual[i].is_contiguous()) << "output " << i;
+    grads.push_back(at::randn(actual[i].sizes()).to(actual[i].scalar_type()));
+    exact_grads.push_back(grads.back().to(at::kDouble));
+  }
+  const Tensors d = chunks.gradient(grads), exact = definition.gradient(exact_grads);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    SCOPED_TRACE(definition.inputs[i]);
+    // That of beta is a difference of two sums of this size.
+    const double magnitude =
+        definition.inputs[i] == "beta" && definition.beta
+            ? (exact_grads[1] * expected[1] / *definition.beta).abs().sum({0, 1}).max().item<double>()
+            : 0;
+    EXPECT_TRUE(close_or_zero(d[i], exact[i], gradient_tolerance(dtype), magnitude));
+  }
+}
+
+Scan linear_scan(const LinearInputs& in, bool chunks) {
+  const auto with_inputs = [in](auto&& function, const auto&... before) {
+    return [in, function, before...](const auto&... after) {
+      return listed(function(before..., in.query, in.key, in.value, in.beta, in.log_decay, in.key_mask, in.cu_seqlens,
+                             in.initial, in.strict, after...));
+    };
+  };
+  const auto read = [=] {
+    Tensors out = with_inputs(chunks ? linear_scan_in_chunks : linear_scan_by_definition)();
+    out.pop_back();  // checkpoints
+    return out;
+  };
+  const auto gradient = [=](const Tensors& g) {
+    const at::Tensor unused;
+    return with_inputs(chunks ? linear_scan_backward_in_chunks : linear_read_definition_backward, if_defined(g[0]),
+                       if_defined(g[1]), if_defined(g[2]), if_defined(g[3]))(unused, unused, unused, unused);
+  };
+  return {{"query", "key", "value", "beta", "log_decay", "initial"}, in.beta, read, gradient};
+}
+
+Tensors outputs_of(const RecurrentRead& read) {
+  return {read.mean, read.free_energy.defined() ? read.free_energy : at::empty({0}), read.log_normalizer, read.state};
+}
+
+Scan channel_scan(const ChannelInputs& in, bool chunks) {
+  const auto read = [=] { return outputs_of((chunks ? channel_scan_in_chunks : channel_scan_definition)(in)); };
+  const auto gradient = [=](const Tensors& g) {
+    return listed((chunks ? channel_scan_gradient_in_chunks : channel_scan_gradient)(
+        {if_defined(g[0]), if_defined(g[1]), if_defined(g[2]), if_defined(g[3])}, in));
+  };
+  return {{"value", "beta", "log_weight", "log_decay", "initial"}, in.beta, read, gradient};
+}
+
+Scan ssm_scan(const SsmInputs& inputs, bool chunks) {
+  const Ssm& ssm = inputs.ssm;
+  const RecurrentReadOptions& o = inputs.options;
+  const fem::SsmInputs in{inputs.value, inputs.beta, ssm.delta,    ssm.A,     ssm.B,         ssm.C,
+                          ssm.D,        o.key_mask,  o.cu_seqlens, o.initial, inputs.strict, ssm.delayed};
+  const auto read = [=] {
+    Tensors out = listed((chunks ? ssm_scan_in_chunks : ssm_scan_definition)(in));
+    out.pop_back();  // checkpoints
+    return out;
+  };
+  const auto gradient = [=](const Tensors& g) {
+    return listed((chunks ? ssm_scan_gradient_in_chunks : ssm_scan_definition_gradient)(
+        {if_defined(g[0]), if_defined(g[1]), if_defined(g[2]), if_defined(g[3])}, in));
+  };
+  return {{"value", "beta", "delta", "A", "B", "C", "D", "initial"}, in.beta, read, gradient};
+}
+
+// Many short sequences, an empty one among them, and two long ones: rows of chunks become fewer from step to step.
+std::vector<int64_t> uneven_borders() {
+  std::vector<int64_t> borders{0, 200};
+  for (int64_t i = 0; i < 40; ++i) borders.push_back(borders.back() + i % 4);
+  borders.push_back(borders.back() + 170);
+  return borders;
+}
+
+template <typename Inputs, typename MakeScan>
+void expect_all_dtypes(const Inputs& inputs, MakeScan&& scan) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    SCOPED_TRACE(dtype);
+    const Inputs low = cast(inputs, dtype);
+    expect_same(scan(low, true), scan(cast(low, at::kDouble), false), dtype);
+  }
+}
+
+TEST_F(ScansAnywhere, LinearMatchesTheDefinition) {
+  std::vector<LinearCase> cases = linear_cases();
+  cases.push_back({"uneven", 1, 430, 2, 6, 5, true, true, true, false, false, uneven_borders()});
+  for (const LinearCase& c : cases) {
+    SCOPED_TRACE(c.name);
+    expect_all_dtypes(make_inputs(c), linear_scan);
+    const ScopedPortionMemory a_chunk_at_a_time(1);
+    expect_all_dtypes(make_inputs(c), linear_scan);
+  }
+}
+
+TEST_F(ScansAnywhere, ChannelsMatchTheDefinition) {
+  std::vector<channel::Case> cases = channel::cases();
+  cases.push_back({"uneven", 1, 430, 2, 6, true, true, true, uneven_borders(), true});
+  for (const channel::Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const ChannelInputs in = channel::make_inputs(c);
+    const auto expect = [&] {
+      for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE(dtype);
+        const ChannelInputs low = channel::cast(in, dtype);
+        expect_same(channel_scan(low, true), channel_scan(channel::cast(low, at::kDouble), false), dtype);
+      }
+    };
+    expect();
+    const ScopedPortionMemory a_chunk_at_a_time(1);
+    expect();
+  }
+}
+
+TEST_F(ScansAnywhere, SsmMatchesTheDefinition) {
+  std::vector<SsmCase> cases = ssm_cases();
+  cases.push_back({"uneven", 1, 430, 2, 4, 3, true, uneven_borders(), true});
+  for (const SsmCase& c : cases) {
+    if (!c.causal) continue;  // an encoder is two of the others
+    SCOPED_TRACE(c.name);
+    expect_all_dtypes(make_inputs(c), ssm_scan);
+    const ScopedPortionMemory a_chunk_at_a_time(1);
+    expect_all_dtypes(make_inputs(c), ssm_scan);
+  }
+}
+
+TEST_F(ScansAnywhere, DecaysThatForgetEverythingAndWeightsOfAnySize) {
+  LinearInputs linear = make_inputs(LinearCase{"", 2, 200, 2, 6, 5, true, true, true});
+  linear.log_decay->slice(1, 0, std::nullopt, 7).fill_(-INFINITY);
+  expect_all_dtypes(linear, linear_scan);
+  channel::Case c{"", 2, 200, 2, 5, true, true, true, {}, true};
+  ChannelInputs channels = channel::make_inputs(c);
+  channels.log_decay->slice(1, 0, std::nullopt, 7).fill_(-INFINITY);
+  channels.log_weight->slice(1, 3, std::nullopt, 5).fill_(-INFINITY);
+  *channels.log_weight *= 50;
+  const ScopedPortionMemory a_chunk_at_a_time(1);
+  for (const auto dtype : {at::kDouble, at::kFloat}) {
+    const ChannelInputs low = channel::cast(channels, dtype);
+    expect_same(channel_scan(low, true), channel_scan(channel::cast(low, at::kDouble), false), dtype);
+  }
+}
+
+TEST_F(ScansAnywhere, WhatMaskedTokensHoldHasNoInfluenceEvenNaN) {
+  const ScopedPortionMemory a_chunk_at_a_time(1);
+  const auto expect_equal = [](const Scan& a, const Scan& b) {
+    const Tensors out = a.read(), same = b.read();
+    Tensors grads;
+    for (const at::Tensor& x : out) grads.push_back(at::randn_like(x));
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_TRUE(at::equal(out[i], same[i])) << "output " << i;
+    const Tensors d = a.gradient(grads), also = b.gradient(grads);
+    for (size_t i = 0; i < d.size(); ++i) EXPECT_TRUE(at::equal(d[i], also[i])) << a.inputs[i];
+  };
+  const auto poisoned = [](const at::Tensor& x, const OptionalTensor& mask) {
+    std::vector<int64_t> shape(x.dim(), 1);
+    shape[0] = x.size(0), shape[1] = x.size(1);
+    return x.masked_fill(mask->logical_not().view(shape), NAN);
+  };
+  LinearInputs linear = cast(make_inputs(LinearCase{"", 2, 150, 2, 6, 5, true, true, true}), at::kFloat), a = linear;
+  for (at::Tensor* x : {&a.key, &a.value, &*a.log_decay}) *x = poisoned(*x, a.key_mask);
+  expect_equal(linear_scan(linear, true), linear_scan(a, true));
+  ChannelInputs channels =
+      channel::cast(channel::make_inputs({"", 2, 150, 2, 5, true, true, true, {}, true}), at::kFloat);
+  ChannelInputs b = channels;
+  for (at::Tensor* x : {&b.value, &*b.log_weight, &*b.log_decay}) *x = poisoned(*x, b.key_mask);
+  expect_equal(channel_scan(channels, true), channel_scan(b, true));
+  SsmInputs ssm = cast(make_inputs(SsmCase{"", 2, 150, 2, 5, 3, true, {}, true}), at::kFloat), c = ssm;
+  for (at::Tensor* x : {&c.value, &c.ssm.delta, &c.ssm.B}) *x = poisoned(*x, c.options.key_mask);
+  expect_equal(ssm_scan(ssm, true), ssm_scan(c, true));
+}
+
+TEST_F(ScansAnywhere, EmptyInputsPassTheStateOn) {
+  for (const auto& [batch, tokens] : std::vector<std::array<int64_t, 2>>{{0, 5}, {2, 0}}) {
+    const LinearInputs linear =
+        cast(make_inputs(LinearCase{"", batch, tokens, 2, 6, 5, true, false, true}), at::kFloat);
+    EXPECT_TRUE(at::equal(linear_scan(linear, true).read()[3], *linear.initial));
+    const ChannelInputs channels =
+        channel::cast(channel::make_inputs({"", batch, tokens, 2, 5, true, true, false, {}, true}), at::kFloat);
+    EXPECT_TRUE(at::equal(channel_scan(channels, true).read()[3], *channels.initial));
+    const SsmInputs ssm = cast(make_inputs(SsmCase{"", batch, tokens, 2, 5, 3, false, {}, true}), at::kFloat);
+    EXPECT_TRUE(at::equal(ssm_scan(ssm, true).read()[3], *ssm.options.initial));
+  }
+}
+
+TEST_F(ScansAnywhere, AnotherDevicesCallArrivesHere) {
+  const auto expect_equal = [](const Tensors& actual, const Tensors& expected) {
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(actual[i], expected[i])) << i;
+  };
+  const auto random = [](const Tensors& like) {
+    Tensors all;
+    for (const at::Tensor& x : like) all.push_back(at::randn_like(x));
+    return all;
+  };
+  // Chunks of 50 tokens, the mean length: the last sequence is added up in another order than by the definition.
+  const std::vector<int64_t> borders{0, 30, 60, 150};
+  const LinearInputs l =
+      cast(make_inputs(LinearCase{"", 1, 150, 2, 6, 5, true, true, true, false, false, borders}), at::kFloat);
+  const Scan linear = linear_scan(l, true);
+  const Tensors read = linear.read(), g = random(read);
+  expect_equal(listed(as_on_cuda<LinearScanOp>("fem::linear_scan", l.query, l.key, l.value, l.beta, l.log_decay,
+                                               l.key_mask, l.cu_seqlens, l.initial, l.strict)),
+               read);
+  EXPECT_FALSE(at::equal(read[1], linear_scan(l, false).read()[1])) << "nothing tells the paths apart";
+  expect_equal(listed(as_on_cuda<LinearScanBackwardOp>(
+                   "fem::linear_scan_backward", OptionalTensor(g[0]), OptionalTensor(g[1]), OptionalTensor(g[2]),
+                   OptionalTensor(g[3]), l.query, l.key, l.value, l.beta, l.log_decay, l.key_mask, l.cu_seqlens,
+                   l.initial, l.strict, read[0], read[1], read[2], read[3])),
+               linear.gradient(g));
+
+  const ChannelInputs c =
+      channel::cast(channel::make_inputs({"", 1, 150, 2, 5, true, true, true, borders, true}), at::kFloat);
+  const Scan channels = channel_scan(c, true);
+  const Tensors channel_read = channels.read(), cg = random(channel_read);
+  expect_equal(listed(as_on_cuda<ChannelScanOp>("fem::channel_scan", c.value, c.beta, c.log_weight, c.log_decay,
+                                                c.key_mask, c.cu_seqlens, c.initial, c.strict)),
+               channel_read);
+  EXPECT_FALSE(at::equal(channel_read[1], channel_scan(c, false).read()[1])) << "nothing tells the paths apart";
+  expect_equal(listed(as_on_cuda<ChannelScanBackwardOp>(
+                   "fem::channel_scan_backward", OptionalTensor(cg[0]), OptionalTensor(cg[1]), OptionalTensor(cg[2]),
+                   OptionalTensor(cg[3]), c.value, c.beta, c.log_weight, c.log_decay, c.key_mask, c.cu_seqlens,
+                   c.initial, channel_read[0], c.strict)),
+               channels.gradient(cg));
+
+  const SsmInputs s = cast(make_inputs(SsmCase{"", 1, 150, 2, 5, 3, true, borders, true}), at::kFloat);
+  const Scan ssm = ssm_scan(s, true);
+  const Tensors ssm_read = ssm.read(), sg = random(ssm_read);
+  expect_equal(listed(as_on_cuda<SsmScanOp>("fem::ssm_scan", s.value, s.beta, s.ssm.delta, s.ssm.A, s.ssm.B, s.ssm.C,
+                                            s.ssm.D, s.options.key_mask, s.options.cu_seqlens, s.options.initial,
+                                            s.strict, s.ssm.delayed)),
+               ssm_read);
+  EXPECT_FALSE(at::equal(ssm_read[1], ssm_scan(s, false).read()[1])) << "nothing tells the paths apart";
+  expect_equal(listed(as_on_cuda<SsmScanBackwardOp>(
+                   "fem::ssm_scan_backward", OptionalTensor(sg[0]), OptionalTensor(sg[1]), OptionalTensor(sg[2]),
+                   OptionalTensor(sg[3]), s.value, s.beta, s.ssm.delta, s.ssm.A, s.ssm.B, s.ssm.C, s.ssm.D,
+                   s.options.key_mask, s.options.cu_seqlens, s.options.initial, s.strict, s.ssm.delayed, ssm_read[0])),
+               ssm.gradient(sg));
+}
+
+TEST_F(ScansAnywhere, Float16IsRefused) {
+  const at::Tensor x = at::ones({1, 2, 1, 4}, at::kHalf), none;
+  const OptionalTensor absent;
+  EXPECT_TRUE(fails_with("linear_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold", [&] {
+    as_on_cuda<LinearScanOp>("fem::linear_scan", x, x, x, absent, absent, absent, absent, absent, false);
+  }));
+  EXPECT_TRUE(fails_with("channel_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold", [&] {
+    as_on_cuda<ChannelScanOp>("fem::channel_scan", x, absent, OptionalTensor(x), absent, absent, absent, absent, false);
+  }));
+  EXPECT_TRUE(fails_with("ssm_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold", [&] {
+    as_on_cuda<SsmScanOp>("fem::ssm_scan", x, absent, x, x, x, x, x, absent, absent, absent, false, false);
+  }));
+}
+
+}  // namespace
+}  // namespace fem::testing
