@@ -101,7 +101,7 @@ def test_checkpoint_recomputes_the_same_gradients(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [x for x in KERNEL_CASES if x.op != "free_energy_attention"], ids=lambda case: case.id)
-def test_other_devices_run_the_definition(case: Case) -> None:
+def test_other_devices_give_what_the_kernels_give(case: Case) -> None:
     table = torch._C._dispatch_dump_table("fem::" + case.op).splitlines()
     for device in ("CUDA", "MPS", "XPU"):
         assert any(line.startswith(device + ":") and "[default backend kernel]" in line for line in table)
@@ -110,7 +110,7 @@ def test_other_devices_run_the_definition(case: Case) -> None:
         definition = tensors_in(operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, **arguments))
         kernel = tensors_in(operator(**arguments))
         if len(case.run._schema.returns) == 5 and operator is case.run:
-            definition, kernel = definition[:4], kernel[:4]  # a definition keeps no checkpoints
+            definition, kernel = definition[:4], kernel[:4]  # only kernels keep checkpoints
         for d, k in zip(definition, kernel, strict=True):
             torch.testing.assert_close(d, k, rtol=FLOAT32, atol=FLOAT32)
 

@@ -4,10 +4,11 @@
 
 namespace fem {
 
-void announce_definition() {
+void announce_plain() {
   TORCH_WARN_ONCE(
-      "fem has kernels for the CPU only: on other devices its operators run their plain definitions, which give the "
-      "same numbers with more time and memory");
+      "fem has kernels for the CPU only: on other devices its reads run torch's attention and batched products, its "
+      "other operators their plain definitions. They give the same numbers with more time and memory, and have been "
+      "tested on the CPU only");
 }
 
 }  // namespace fem

@@ -20,21 +20,21 @@ inline OptionalTensor if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
-// Says once in the log that definitions run in place of kernels.
-void announce_definition();
+// Says once in the log that plain ATen runs in place of kernels.
+void announce_plain();
 
-// A definition as the kernel of every device that has none of its own.
-template <auto definition>
+// A function in plain ATen as the kernel of every device that has none of its own.
+template <auto function>
 struct Announced;
-template <typename Result, typename... Arguments, Result (*definition)(Arguments...)>
-struct Announced<definition> {
+template <typename Result, typename... Arguments, Result (*function)(Arguments...)>
+struct Announced<function> {
   static Result call(Arguments... arguments) {
-    announce_definition();
-    return definition(arguments...);
+    announce_plain();
+    return function(arguments...);
   }
 };
-template <auto definition>
-constexpr auto announced = Announced<definition>::call;
+template <auto function>
+constexpr auto announced = Announced<function>::call;
 
 template <typename Signature>
 auto find_operator(const char* name) {

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "fem/ops/softmax_read.h"
-#include "ops/softmax_read/visibility.h"
+#include "ops/softmax_read/softmax_read.h"
 #include "priors/keys_and_values.h"
 #include "priors/prior.h"
 #include "priors/query_key.h"
@@ -10,28 +10,12 @@
 namespace fem {
 namespace {
 
-// Torch's attention on [v, exp(beta v)]: both are mixed by the same p in one call.
-Read sdpa_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-               const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options) {
-  const at::Tensor streams = (beta ? at::cat({value, at::exp(*beta * value)}, -1) : value).transpose(1, 2);
-  const bool all_or_triangle = !options.window && !options.key_mask && !options.cu_seqlens &&
-                               (!options.causal || query.sym_size(1) == key.sym_size(1));
-  at::Tensor mixed, empty;
-  if (all_or_triangle) {
-    mixed =
-        at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), streams, {}, 0.0, options.causal);
-  } else {
-    const at::Tensor visible = visibility(query, key, options);
-    empty = visible.any(-1, true).logical_not();
-    // A query that sees nothing is let see everything and its result dropped: no NaN in either direction.
-    mixed = at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), streams,
-                                             visible.logical_or(empty));
-  }
-  const auto stream = [&](int64_t index, double at_empty) {
-    const at::Tensor part = mixed.narrow_symint(-1, index * value.sym_size(3), value.sym_size(3));
-    return (empty.defined() ? part.masked_fill(empty, at_empty) : part).transpose(1, 2);
-  };
-  return {stream(0, 0.0), beta ? stream(1, 1.0).log() / *beta : at::Tensor()};
+// By torch's attention, as on devices without kernels of ours.
+Read attention_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                    const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options) {
+  const auto [mean, free_energy, log_normalizer] = call_attention_read(
+      query, key, value, beta, options.scale, options.causal, options.window, options.key_mask, options.cu_seqlens);
+  return {mean, beta ? free_energy : at::Tensor()};
 }
 
 class SoftmaxPrior final : public Prior {
@@ -67,7 +51,7 @@ class SoftmaxPrior final : public Prior {
       case SoftmaxBackend::kReference:
         return softmax_read_definition(query, seen.key, seen.value, call.beta, visible);
       case SoftmaxBackend::kSdpa:
-        return sdpa_read(query, seen.key, seen.value, call.beta, visible);
+        return attention_read(query, seen.key, seen.value, call.beta, visible);
       case SoftmaxBackend::kAuto:
       case SoftmaxBackend::kFused:
         break;

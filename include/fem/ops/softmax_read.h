@@ -22,7 +22,7 @@ struct SoftmaxReadOptions {
 // Without beta only the mean is computed: plain attention. A query that sees nothing reads 0, with zero gradients.
 // Gradients flow to query, key, value and beta; nothing of size Tq x Tk is kept.
 // float32 and bfloat16 (accumulated in float32) run fused kernels and need |beta v| <= 40, see clip_value;
-// float64 and other devices run the definition.
+// float64 runs the definition, other devices torch's attention: see docs/numerics.md.
 SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options = {});
 

@@ -31,8 +31,11 @@ bool kernels_serve(at::TensorList tensors) {
   return !c10::impl::TorchDispatchModeTLS::any_modes_set() && std::all_of(tensors.begin(), tensors.end(), is_plain);
 }
 
-struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
+// The operators fem::softmax_read and fem::attention_read differ in who computes.
+template <SoftmaxReadOp* read, SoftmaxReadBackwardOp* gradient>
+struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction<read, gradient>> {
   static constexpr bool is_traceable = true;
+  static constexpr bool has_kernels = read == call_softmax_read;
 
   static variable_list forward(AutogradContext* ctx, const at::Tensor& query, const at::Tensor& key,
                                const at::Tensor& value, const OptionalTensor& beta, std::optional<double> scale,
@@ -40,7 +43,7 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
                                const OptionalTensor& cu_seqlens) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto [mean, free_energy, log_normalizer] =
-        call_softmax_read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+        read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
     KeptInputs kept;
     for (const at::Tensor& input : {query, key, value}) kept.add(input);
     kept.save(ctx, {beta.value_or(at::Tensor()), key_mask.value_or(at::Tensor()), cu_seqlens.value_or(at::Tensor()),
@@ -92,16 +95,17 @@ struct SoftmaxReadFunction : torch::autograd::Function<SoftmaxReadFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const SavedInputs saved(ctx);
-    const bool in_groups = saved.is_made_again(0) && !at::GradMode::is_enabled() &&
+    const bool in_groups = has_kernels && saved.is_made_again(0) && !at::GradMode::is_enabled() &&
                            kernels_serve({grad[0], grad[1], saved.other(3), saved.other(5)});
-    const auto [dquery, dkey, dvalue, dbeta] =
-        in_groups ? backward_in_groups(ctx, saved, grad)
-                  : with_heads(ctx, saved, grad, 0, size_of(grad[0], 2), call_softmax_read_backward);
+    const auto [dquery, dkey, dvalue, dbeta] = in_groups
+                                                   ? backward_in_groups(ctx, saved, grad)
+                                                   : with_heads(ctx, saved, grad, 0, size_of(grad[0], 2), gradient);
     const at::Tensor none;
     return {dquery, dkey, dvalue, saved.other(0).defined() ? dbeta : none, none, none, none, none, none};
   }
 };
 
+template <SoftmaxReadOp* read, SoftmaxReadBackwardOp* gradient>
 Tensors3 read_autograd(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                        const OptionalTensor& beta, std::optional<double> scale, bool causal,
                        std::optional<int64_t> window, const OptionalTensor& key_mask,
@@ -110,14 +114,15 @@ Tensors3 read_autograd(const at::Tensor& query, const at::Tensor& key, const at:
     return softmax_read_by_definition(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
   if (without_gradients()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call_softmax_read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+    return read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
   }
   const variable_list out =
-      SoftmaxReadFunction::apply(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+      SoftmaxReadFunction<read, gradient>::apply(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
   return {out[0], out[1], out[2]};
 }
 
 // Second derivatives: the gradient written out in plain ATen, which autograd differentiates by itself.
+template <SoftmaxReadBackwardOp* gradient>
 Tensors4 gradient_autograd(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy, const at::Tensor& query,
                            const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
                            const at::Tensor& mean, const at::Tensor& free_energy, const at::Tensor& log_normalizer,
@@ -129,15 +134,17 @@ Tensors4 gradient_autograd(const at::Tensor& grad_mean, const at::Tensor& grad_f
     return {d.query, d.key, d.value, beta ? d.beta : at::empty({0}, query.options())};
   }
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call_softmax_read_backward(grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy,
-                                    log_normalizer, scale, causal, window, key_mask, cu_seqlens);
+  return gradient(grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy, log_normalizer, scale,
+                  causal, window, key_mask, cu_seqlens);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fem, Autograd, m) {
-  m.impl("softmax_read", read_autograd);
-  m.impl("softmax_read_backward", gradient_autograd);
+  m.impl("softmax_read", read_autograd<call_softmax_read, call_softmax_read_backward>);
+  m.impl("softmax_read_backward", gradient_autograd<call_softmax_read_backward>);
+  m.impl("attention_read", read_autograd<call_attention_read, call_attention_read_backward>);
+  m.impl("attention_read_backward", gradient_autograd<call_attention_read_backward>);
 }
 
 }  // namespace fem

@@ -11,12 +11,6 @@ namespace {
 
 at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }  // [B, T, H, *] <-> [B, H, T, *]
 
-// Masked tokens do not exist: whatever they hold, even NaN, must not meet a weight of 0.
-at::Tensor real_tokens(const at::Tensor& x, const SoftmaxReadOptions& options) {
-  if (!options.key_mask) return x;
-  return x.masked_fill(options.key_mask->logical_not().unsqueeze(-1).unsqueeze(-1), 0);
-}
-
 struct Prior {
   at::Tensor weights;         // p [B, H, Tq, Tk]
   at::Tensor log_normalizer;  // [B, H, Tq]

@@ -93,6 +93,15 @@ Tensors4 gradient_on_cpu(const at::Tensor& grad_mean, const at::Tensor& grad_fre
                   causal, window, key_mask, cu_seqlens);
 }
 
+// On every device, by torch's attention.
+Tensors3 read_anywhere(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       const OptionalTensor& beta, std::optional<double> scale, bool causal,
+                       std::optional<int64_t> window, const OptionalTensor& key_mask,
+                       const OptionalTensor& cu_seqlens) {
+  check(query, key, value, beta, window, key_mask, cu_seqlens);
+  return softmax_read_by_attention(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+}
+
 Tensors3 read_shapes(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const OptionalTensor& beta, std::optional<double>, bool, std::optional<int64_t> window,
                      const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
@@ -146,6 +155,25 @@ Tensors4 call_softmax_read_backward(const at::Tensor& grad_mean, const at::Tenso
                  window, key_mask, cu_seqlens);
 }
 
+Tensors3 call_attention_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                             const OptionalTensor& beta, std::optional<double> scale, bool causal,
+                             std::optional<int64_t> window, const OptionalTensor& key_mask,
+                             const OptionalTensor& cu_seqlens) {
+  static const auto op = find_operator<SoftmaxReadOp>("fem::attention_read");
+  return op.call(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+}
+
+Tensors4 call_attention_read_backward(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
+                                      const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                      const OptionalTensor& beta, const at::Tensor& mean, const at::Tensor& free_energy,
+                                      const at::Tensor& log_normalizer, std::optional<double> scale, bool causal,
+                                      std::optional<int64_t> window, const OptionalTensor& key_mask,
+                                      const OptionalTensor& cu_seqlens) {
+  static const auto op = find_operator<SoftmaxReadBackwardOp>("fem::attention_read_backward");
+  return op.call(grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy, log_normalizer, scale, causal,
+                 window, key_mask, cu_seqlens);
+}
+
 SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const OptionalTensor& beta, const SoftmaxReadOptions& options) {
   auto [mean, free_energy, log_normalizer] = call_softmax_read(query, key, value, beta, options.scale, options.causal,
@@ -163,26 +191,32 @@ TORCH_LIBRARY_FRAGMENT(fem, m) {
          const OptionalTensor& cu_seqlens) {
         return softmax_read(query, key, value, beta, {scale, causal, window, key_mask, cu_seqlens}).free_energy;
       });
-  m.def(
-      "softmax_read(Tensor query, Tensor key, Tensor value, Tensor? beta, float? scale=None, bool causal=True, "
-      "int? window=None, Tensor? key_mask=None, Tensor? cu_seqlens=None) "
-      "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer)");
-  m.def(
-      "softmax_read_backward(Tensor grad_mean, Tensor grad_free_energy, Tensor query, Tensor key, Tensor value, "
-      "Tensor? beta, Tensor mean, Tensor free_energy, Tensor log_normalizer, float? scale, bool causal, int? window, "
-      "Tensor? key_mask, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor, Tensor)");
+  for (const std::string op : {"softmax_read", "attention_read"}) {
+    const std::string read =
+        "(Tensor query, Tensor key, Tensor value, Tensor? beta, float? scale=None, bool causal=True, "
+        "int? window=None, Tensor? key_mask=None, Tensor? cu_seqlens=None) "
+        "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer)";
+    const std::string gradient =
+        "(Tensor grad_mean, Tensor grad_free_energy, Tensor query, Tensor key, Tensor value, "
+        "Tensor? beta, Tensor mean, Tensor free_energy, Tensor log_normalizer, float? scale, bool causal, int? window, "
+        "Tensor? key_mask, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor, Tensor)";
+    m.def((op + read).c_str());
+    m.def((op + "_backward" + gradient).c_str());
+  }
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {
   m.impl("softmax_read", read_on_cpu);
   m.impl("softmax_read_backward", gradient_on_cpu);
 }
 TORCH_LIBRARY_IMPL(fem, Meta, m) {
-  m.impl("softmax_read", read_shapes);
-  m.impl("softmax_read_backward", gradient_shapes);
+  for (const char* op : {"softmax_read", "attention_read"}) m.impl(op, read_shapes);
+  for (const char* op : {"softmax_read_backward", "attention_read_backward"}) m.impl(op, gradient_shapes);
 }
 TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("softmax_read", announced<softmax_read_by_definition>);
-  m.impl("softmax_read_backward", announced<gradient_by_definition>);
+  m.impl("softmax_read", announced<read_anywhere>);
+  m.impl("softmax_read_backward", announced<softmax_read_backward_by_attention>);
+  m.impl("attention_read", read_anywhere);
+  m.impl("attention_read_backward", softmax_read_backward_by_attention);
 }
 
 }  // namespace fem

@@ -35,5 +35,9 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
                                 std::optional<double> scale, bool causal, std::optional<int64_t> window,
                                 const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens);
 SoftmaxReadOp softmax_read_by_definition;  // plain ATen, differentiable
+// Torch's attention in blocks of queries, on every device (any_device.cpp); as a registered operator
+// fem::attention_read.
+SoftmaxReadOp softmax_read_by_attention, call_attention_read;
+SoftmaxReadBackwardOp softmax_read_backward_by_attention, call_attention_read_backward;
 
 }  // namespace fem

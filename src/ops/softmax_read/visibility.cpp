@@ -70,4 +70,9 @@ at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const Soft
   return visible;
 }
 
+at::Tensor real_tokens(const at::Tensor& x, const SoftmaxReadOptions& options) {
+  if (!options.key_mask) return x;
+  return x.masked_fill(options.key_mask->logical_not().unsqueeze(-1).unsqueeze(-1), 0);
+}
+
 }  // namespace fem

@@ -22,4 +22,8 @@ Intervals transposed(const Intervals& keys_of_query, int64_t keys);
 // With the key mask, as a boolean tensor [B or 1, 1, Tq, Tk] on the device of query: plain ATen, which graphs can hold.
 at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options);
 
+// Masked tokens do not exist: whatever they hold, even NaN, must not meet a weight of 0. They become 0 in x [B, Tk,
+// ...].
+at::Tensor real_tokens(const at::Tensor& x, const SoftmaxReadOptions& options);
+
 }  // namespace fem

@@ -1,0 +1,111 @@
+// Memory of the paths for devices without kernels of their own: what they allocate at most, counted on the CPU.
+#include "bench/memory.h"
+#include "ops/channel_read/channel_read.h"
+#include "ops/linear_read/linear_read.h"
+#include "ops/softmax_read/softmax_read.h"
+#include "ops/ssm_read/ssm_read.h"
+#include "support/any_device.h"
+
+namespace fem::testing {
+namespace {
+
+using Measure = std::function<int64_t(int64_t tokens)>;
+
+constexpr int64_t kTokens = 4096;
+// Twice the tokens are twice the memory, but for what does not depend on them.
+constexpr double kLinear = 2.1;
+
+int64_t peak_of(const std::function<void()>& work) {
+  const at::NoGradGuard no_grad;
+  return bench::memory_of(work).peak_bytes;
+}
+
+// too_much: bytes of 2 kTokens tokens.
+void expect_linear(const Measure& peak, int64_t too_much) {
+  const int64_t one = peak(kTokens), two = peak(2 * kTokens);
+  EXPECT_LT(static_cast<double>(two), kLinear * static_cast<double>(one)) << one << " bytes, then " << two;
+  EXPECT_LT(two, too_much);
+}
+
+int64_t softmax_peak(int64_t tokens, const SoftmaxReadOptions& o) {
+  const at::Tensor q = at::randn({1, tokens, 1, 16}), k = at::randn_like(q), v = at::randn({1, tokens, 1, 8});
+  const OptionalTensor beta(at::ones({1, 8}));
+  return peak_of([&] {
+    const auto [mean, free_energy, log_normalizer] =
+        softmax_read_by_attention(q, k, v, beta, o.scale, o.causal, o.window, o.key_mask, o.cu_seqlens);
+    softmax_read_backward_by_attention(v, v, q, k, v, beta, mean, free_energy, log_normalizer, o.scale, o.causal,
+                                       o.window, o.key_mask, o.cu_seqlens);
+  });
+}
+
+TEST(AnyDeviceMemory, SoftmaxNeverHoldsAllScores) {
+  const int64_t scores = 4 * kTokens * kTokens * 4;  // bytes of 2 kTokens x 2 kTokens
+  const Measure causal = [](int64_t tokens) { return softmax_peak(tokens, {}); };
+  const Measure encoder = [](int64_t tokens) { return softmax_peak(tokens, {.causal = false}); };
+  const Measure masked = [](int64_t tokens) { return softmax_peak(tokens, {.key_mask = at::rand({1, tokens}) > 0.3}); };
+  const Measure packed = [](int64_t tokens) {
+    return softmax_peak(tokens, {.cu_seqlens = at::tensor({int64_t{0}, tokens / 3, tokens})});
+  };
+  const Measure window = [](int64_t tokens) { return softmax_peak(tokens, {.window = 64}); };
+  for (const Measure& whole : {causal, encoder, packed, window}) expect_linear(whole, scores / 32);
+  expect_linear(masked, scores / 8);
+  const WithoutFusedAttention by_products;
+  for (const Measure& in_blocks : {causal, encoder, masked, packed}) expect_linear(in_blocks, scores / 4);
+  expect_linear(window, scores / 32);
+}
+
+TEST(AnyDeviceMemory, LinearNeverHoldsAStateForEveryToken) {
+  const int64_t key = 64, width = 32, columns = 2 * width + 1;
+  const Measure peak = [&](int64_t tokens) {
+    const at::Tensor q = at::rand({1, tokens, 1, key}), v = at::randn({1, tokens, 1, width}), none;
+    const OptionalTensor beta(at::ones({1, width})), decay(-at::rand({1, tokens, 1})), absent, grad(v);
+    return peak_of([&] {
+      linear_scan_in_chunks(q, q, v, beta, decay, absent, absent, absent, false);
+      linear_scan_backward_in_chunks(grad, grad, absent, absent, q, q, v, beta, decay, absent, absent, absent, false,
+                                     none, none, none, none);
+    });
+  };
+  expect_linear(peak, 2 * kTokens * key * columns * 4 / 2);
+  // In portions little but inputs, outputs and gradients is there at a time.
+  const int64_t inputs_and_gradients = 2 * kTokens * (2 * key + width) * 2 * 4;
+  const ScopedPortionMemory small(1 << 20);
+  expect_linear(peak, 3 * inputs_and_gradients);
+}
+
+// In portions memory is that of a few tensors [T, V]; the ssm's definition takes 100 of them at R = 16.
+TEST(AnyDeviceMemory, ChannelsAndSsmKeepAFewNumbersAToken) {
+  const int64_t width = 8, rank = 16, tensor = 2 * kTokens * width * 4;
+  const Measure channels = [&](int64_t tokens) {
+    const at::Tensor v = at::randn({1, tokens, 1, width});
+    const ChannelInputs in{v, at::ones({1, width}), at::randn_like(v), -at::rand_like(v), {}, {}, {}, false};
+    return peak_of([&] {
+      channel_scan_in_chunks(in);
+      channel_scan_gradient_in_chunks({v, v, {}, {}}, in);
+    });
+  };
+  const Measure ssm = [&](int64_t tokens) {
+    const at::Tensor v = at::randn({1, tokens, 1, width}), b = at::rand({1, tokens, rank});
+    const fem::SsmInputs in{v,
+                            at::ones({1, width}),
+                            at::rand_like(v),
+                            -at::rand({1, width, rank}),
+                            b,
+                            b,
+                            at::ones({1, width}),
+                            {},
+                            {},
+                            {},
+                            false,
+                            false};
+    return peak_of([&] {
+      ssm_scan_in_chunks(in);
+      ssm_scan_gradient_in_chunks({v, v, {}, {}}, in);
+    });
+  };
+  const ScopedPortionMemory small(1 << 18);
+  expect_linear(channels, 16 * tensor);
+  expect_linear(ssm, 16 * tensor);
+}
+
+}  // namespace
+}  // namespace fem::testing
