@@ -45,8 +45,10 @@ Tensors4 modulate_gradient(const at::Tensor& grad, const at::Tensor& x, const Op
   };
   const auto or_undefined = [](const OptionalTensor& input) { return input.value_or(at::Tensor()); };
   const auto d = gradient_of(definition, {x, or_undefined(hidden), or_undefined(weight), or_undefined(limit)}, {grad});
+  // An output is never an input: where c is added, the gradient of x is that of the result.
   const auto or_empty = [&](const at::Tensor& gradient) {
-    return gradient.defined() ? gradient.contiguous() : at::empty({0}, x.options());
+    if (!gradient.defined()) return at::empty({0}, x.options());
+    return gradient.is_alias_of(grad) ? gradient.clone(at::MemoryFormat::Contiguous) : gradient.contiguous();
   };
   return {or_empty(d[0]), or_empty(d[1]), or_empty(d[2]), or_empty(d[3])};
 }
