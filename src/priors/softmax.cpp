@@ -15,7 +15,7 @@ Read attention_read(const at::Tensor& query, const at::Tensor& key, const at::Te
                     const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options) {
   const auto [mean, free_energy, log_normalizer] = call_attention_read(
       query, key, value, beta, options.scale, options.causal, options.window, options.key_mask, options.cu_seqlens);
-  return {mean, beta ? free_energy : at::Tensor()};
+  return {mean, beta ? free_energy.to(mean.scalar_type()) : at::Tensor()};
 }
 
 class SoftmaxPrior final : public Prior {

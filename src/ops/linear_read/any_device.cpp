@@ -72,7 +72,7 @@ Tensors5 linear_scan_in_chunks(const at::Tensor& query, const at::Tensor& key, c
     return linear_scan_by_definition(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
   const ScanOutputs out = scan_in_chunks("linear_read", chunks_of_linear(query, value, beta, strict),
                                          inputs_of(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial));
-  return {out.reads[0], beta ? out.reads[1] : at::empty({0}, value.options()), out.reads[2], out.state,
+  return {out.reads[0], beta ? out.reads[1] : at::empty({0}, out.state.options()), out.reads[2], out.state,
           empty_linear_checkpoints(query, value, beta)};
 }
 

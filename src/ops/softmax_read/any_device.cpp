@@ -168,13 +168,11 @@ Tensors3 softmax_read_by_attention(const at::Tensor& query, const at::Tensor& ke
                                    const OptionalTensor& cu_seqlens) {
   const at::NoGradGuard no_grad;
   const Reader reader(query, key, value, beta, {scale, causal, window, key_mask, cu_seqlens});
-  const auto like = [&](int64_t width) {
-    return at::empty({query.size(0), query.size(1), query.size(2), width}, query.options());
-  };
-  const at::Tensor mean = like(value.size(3)),
-                   free_energy = beta ? like(value.size(3)) : at::empty({0}, query.options());
-  const at::Tensor log_normalizer = at::empty({query.size(0), query.size(1), query.size(2)},
-                                              query.options().dtype(at::toOpMathType(query.scalar_type())));
+  const std::vector<int64_t> shape{query.size(0), query.size(1), query.size(2), value.size(3)};
+  const auto exact = query.options().dtype(at::toOpMathType(query.scalar_type()));
+  const at::Tensor mean = at::empty(shape, query.options());
+  const at::Tensor free_energy = beta ? at::empty(shape, exact) : at::empty({0}, exact);
+  const at::Tensor log_normalizer = at::empty({shape[0], shape[1], shape[2]}, exact);
   for (const Block& block : reader.blocks(/*training=*/false)) {
     const BlockRead read = reader.read(block, reader.cut(block));
     const auto put = [&](const at::Tensor& all, const at::Tensor& part) {

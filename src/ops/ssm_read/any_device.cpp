@@ -63,7 +63,7 @@ ScanInputs scan_inputs(const SsmInputs& in) {
 SsmReadOutputs ssm_scan_in_chunks(const SsmInputs& in) {
   if (in.value.numel() == 0) return ssm_scan_definition(in);
   const ScanOutputs out = scan_in_chunks("ssm_read", chunks_of_ssm(in), scan_inputs(in));
-  return {out.reads[0], in.beta ? out.reads[1] : at::empty({0}, in.value.options()), out.reads[2], out.state,
+  return {out.reads[0], in.beta ? out.reads[1] : at::empty({0}, out.state.options()), out.reads[2], out.state,
           at::empty({0}, out.state.options())};
 }
 
