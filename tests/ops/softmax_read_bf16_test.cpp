@@ -142,8 +142,11 @@ TEST_P(SoftmaxReadOnMatrixUnit, ValuesUpToTheCapStayInRange) {
   const SoftmaxResult expected = run(softmax_read_definition, exact, g, g), actual = run(fem::softmax_read, low, g, g);
   EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, kBfloat16));
   const std::vector<at::Tensor> terms = gradient_terms(exact, g);
-  for (size_t i = 0; i < 4; ++i)
-    EXPECT_TRUE(close_beside_terms(actual.gradients[i], expected.gradients[i], terms[i], kBfloat16Gradient)) << i;
+  for (size_t i = 0; i < 4; ++i) {
+    // Weights below e^-119 are 0 even with the guard: twelve orders below the largest term all terms count alike.
+    const at::Tensor sizes = at::maximum(terms[i], 0x1p-40 * terms[i].max());
+    EXPECT_TRUE(close_beside_terms(actual.gradients[i], expected.gradients[i], sizes, kBfloat16Gradient)) << i;
+  }
 }
 
 TEST_P(SoftmaxReadOnMatrixUnit, SmallGradientsOfHighValuesAreKept) {
