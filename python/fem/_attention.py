@@ -37,6 +37,8 @@ class Attention(nn.Module):
         query, key, value = (
             torch.unflatten(linear(x), -1, (self.heads, -1)) for linear in (self.query, self.key, self.value)
         )
+        if state is not None:
+            state.check(self._words(), key)
         if self.theta is not None:
             positions = _positions(x, mask, cu_seqlens, state)
             query, key = _rotated(query, positions, self.theta), _rotated(key, positions, self.theta)

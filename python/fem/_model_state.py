@@ -27,13 +27,16 @@ class AttentionState:
 
     def append(self, layer: str, key: Tensor, value: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.key is not None and self.value is not None and self.real is not None:
-            self._check(layer, self.key, key)
             key, value = torch.cat([self.key, key], 1), torch.cat([self.value, value], 1)
             real = torch.cat([self.real, real], 1)
         self.layer, self.key, self.value, self.real = layer, key, value, real
         return key, value, real
 
-    def _check(self, layer: str, seen: Tensor, new: Tensor) -> None:
+    def check(self, layer: str, new: Tensor) -> None:
+        """Whether it can go on with such keys."""
+        seen = self.key
+        if seen is None:
+            return
         if self.layer != layer:
             raise ValueError(
                 f"Attention: expected a state of the layer ({layer}), got one of the layer ({self.layer}); a state "

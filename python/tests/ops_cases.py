@@ -90,7 +90,7 @@ def gradient_operator(case: Case, dtype: torch.dtype, tokens: int) -> tuple[Any,
 
 
 CONSTANT = ("frequency",)
-READS = ("softmax_read", "linear_read", "channel_read", "ssm_read", "linear_scan", "channel_scan", "ssm_scan")
+READS = ("softmax_read", "attention_read", "linear_read", "channel_read", "ssm_read", "linear_scan", "channel_scan", "ssm_scan")
 
 
 def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -144,6 +144,7 @@ SOFTMAX_CASES = [
     Case("softmax_read", ATTENTION[:3], {"causal": False}),
     Case("softmax_read", ATTENTION, {"window": 3}, key_mask=True),
     Case("softmax_read", ATTENTION, {"scale": 2.0}, packed=True),
+    Case("attention_read", ATTENTION, {"window": 3}, key_mask=True),
     Case("free_energy_attention", ATTENTION, {"causal": False}),
 ]
 SCAN_CASES = [

@@ -103,8 +103,8 @@ at::Tensor SavedInputs::heads(size_t index, int64_t first, int64_t count) const 
   };
   const double* number = &numbers_[index * kNumbers];
   return call_modulate(x, if_defined(slot[1]), part(slot[2], 1, width_of(x)), if_defined(slot[3]), if_defined(slot[4]),
-                       number[0] != 0, std::isnan(number[1]) ? std::nullopt : std::optional(number[1]),
-                       part(slot[5], 0, 1), number[2] != 0);
+                       std::isnan(number[1]) ? std::nullopt : std::optional(number[1]), part(slot[5], 0, 1),
+                       number[2] != 0, number[0] != 0);
 }
 
 at::TensorList SavedInputs::others() const { return at::TensorList(tensors_).slice(makers_.size() * kSlots); }

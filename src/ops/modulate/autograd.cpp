@@ -21,23 +21,23 @@ struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
 
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const OptionalTensor& hidden,
                             const OptionalTensor& weight, const OptionalTensor& positions,
-                            const OptionalTensor& frequency, bool halves, std::optional<double> floor,
-                            const OptionalTensor& limit, bool added) {
+                            const OptionalTensor& frequency, std::optional<double> floor, const OptionalTensor& limit,
+                            bool added, bool halves) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->save_for_backward({x, or_undefined(hidden), or_undefined(weight), or_undefined(positions),
                             or_undefined(frequency), or_undefined(limit)});
     ctx->saved_data["halves"] = halves;
     ctx->saved_data["floor"] = floor;
     ctx->saved_data["added"] = added;
-    return call_modulate(x, hidden, weight, positions, frequency, halves, floor, limit, added);
+    return call_modulate(x, hidden, weight, positions, frequency, floor, limit, added, halves);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const variable_list saved = ctx->get_saved_variables();
     const auto [dx, dhidden, dweight, dlimit] = call_modulate_backward(
         grad[0], saved[0], if_defined(saved[1]), if_defined(saved[2]), if_defined(saved[3]), if_defined(saved[4]),
-        ctx->saved_data["halves"].toBool(), ctx->saved_data["floor"].toOptional<double>(), if_defined(saved[5]),
-        ctx->saved_data["added"].toBool());
+        ctx->saved_data["floor"].toOptional<double>(), if_defined(saved[5]), ctx->saved_data["added"].toBool(),
+        ctx->saved_data["halves"].toBool());
     const at::Tensor none;
     return {dx,
             saved[1].defined() ? dhidden : none,
@@ -45,22 +45,22 @@ struct ModulateFunction : torch::autograd::Function<ModulateFunction> {
             none,
             none,
             none,
-            none,
             saved[5].defined() ? dlimit : none,
+            none,
             none};
   }
 };
 
 at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                             const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
-                             std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                             const OptionalTensor& positions, const OptionalTensor& frequency,
+                             std::optional<double> floor, const OptionalTensor& limit, bool added, bool halves) {
   if (under_transform())
-    return modulate_by_definition(x, hidden, weight, positions, frequency, halves, floor, limit, added);
+    return modulate_by_definition(x, hidden, weight, positions, frequency, floor, limit, added, halves);
   if (without_gradients()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call_modulate(x, hidden, weight, positions, frequency, halves, floor, limit, added);
+    return call_modulate(x, hidden, weight, positions, frequency, floor, limit, added, halves);
   }
-  const at::Tensor y = ModulateFunction::apply(x, hidden, weight, positions, frequency, halves, floor, limit, added);
+  const at::Tensor y = ModulateFunction::apply(x, hidden, weight, positions, frequency, floor, limit, added, halves);
   if (MakeAgainGuard* guard = MakeAgainGuard::current()) {
     variable_list inputs{x};
     for (const OptionalTensor& input : {hidden, weight, positions, frequency, limit})
@@ -72,12 +72,12 @@ at::Tensor modulate_autograd(const at::Tensor& x, const OptionalTensor& hidden, 
 
 Tensors4 gradient_autograd(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                            const OptionalTensor& weight, const OptionalTensor& positions,
-                           const OptionalTensor& frequency, bool halves, std::optional<double> floor,
-                           const OptionalTensor& limit, bool added) {
+                           const OptionalTensor& frequency, std::optional<double> floor, const OptionalTensor& limit,
+                           bool added, bool halves) {
   if (at::GradMode::is_enabled())
-    return modulate_gradient(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
+    return modulate_gradient(grad, x, hidden, weight, positions, frequency, floor, limit, added, halves);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call_modulate_backward(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
+  return call_modulate_backward(grad, x, hidden, weight, positions, frequency, floor, limit, added, halves);
 }
 
 }  // namespace

@@ -61,37 +61,37 @@ void check(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTens
 }
 
 at::Tensor modulate_checked(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                            const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
-                            std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                            const OptionalTensor& positions, const OptionalTensor& frequency,
+                            std::optional<double> floor, const OptionalTensor& limit, bool added, bool halves) {
   check(x, hidden, weight, positions, frequency, floor, limit);
-  return modulate_by_definition(x, hidden, weight, positions, frequency, halves, floor, limit, added);
+  return modulate_by_definition(x, hidden, weight, positions, frequency, floor, limit, added, halves);
 }
 
 at::Tensor modulate_on_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                           const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
-                           std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                           const OptionalTensor& positions, const OptionalTensor& frequency,
+                           std::optional<double> floor, const OptionalTensor& limit, bool added, bool halves) {
   check(x, hidden, weight, positions, frequency, floor, limit);
   const auto run = x.scalar_type() == at::kDouble ? modulate_by_definition : modulate_cpu;
-  return run(x, hidden, weight, positions, frequency, halves, floor, limit, added);
+  return run(x, hidden, weight, positions, frequency, floor, limit, added, halves);
 }
 
 at::Tensor modulate_shape(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                          const OptionalTensor& positions, const OptionalTensor& frequency, bool,
-                          std::optional<double> floor, const OptionalTensor& limit, bool) {
+                          const OptionalTensor& positions, const OptionalTensor& frequency, std::optional<double> floor,
+                          const OptionalTensor& limit, bool, bool) {
   check(x, hidden, weight, positions, frequency, floor, limit);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
 
 Tensors4 gradient_on_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                          const OptionalTensor& weight, const OptionalTensor& positions, const OptionalTensor& frequency,
-                         bool halves, std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                         std::optional<double> floor, const OptionalTensor& limit, bool added, bool halves) {
   const auto run = x.scalar_type() == at::kDouble ? modulate_gradient : modulate_backward_cpu;
-  return run(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
+  return run(grad, x, hidden, weight, positions, frequency, floor, limit, added, halves);
 }
 
 Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& x, const OptionalTensor& hidden,
-                         const OptionalTensor& weight, const OptionalTensor&, const OptionalTensor&, bool,
-                         std::optional<double>, const OptionalTensor& limit, bool) {
+                         const OptionalTensor& weight, const OptionalTensor&, const OptionalTensor&,
+                         std::optional<double>, const OptionalTensor& limit, bool, bool) {
   const auto like = [&](const OptionalTensor& input) {
     return input ? at::empty_symint(input->sym_sizes(), x.options()) : at::empty({0}, x.options());
   };
@@ -101,33 +101,33 @@ Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor& x, const OptionalT
 }  // namespace
 
 at::Tensor call_modulate(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                         const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
-                         std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                         const OptionalTensor& positions, const OptionalTensor& frequency, std::optional<double> floor,
+                         const OptionalTensor& limit, bool added, bool halves) {
   static const auto op = find_operator<ModulateOp>("fem::modulate");
-  return op.call(x, hidden, weight, positions, frequency, halves, floor, limit, added);
+  return op.call(x, hidden, weight, positions, frequency, floor, limit, added, halves);
 }
 
 Tensors4 call_modulate_backward(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                                 const OptionalTensor& weight, const OptionalTensor& positions,
-                                const OptionalTensor& frequency, bool halves, std::optional<double> floor,
-                                const OptionalTensor& limit, bool added) {
+                                const OptionalTensor& frequency, std::optional<double> floor,
+                                const OptionalTensor& limit, bool added, bool halves) {
   static const auto op = find_operator<ModulateBackwardOp>("fem::modulate_backward");
-  return op.call(grad, x, hidden, weight, positions, frequency, halves, floor, limit, added);
+  return op.call(grad, x, hidden, weight, positions, frequency, floor, limit, added, halves);
 }
 
 at::Tensor modulate(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after) {
   const Rotation rotation = after.rotation.value_or(Rotation());
   return call_modulate(x, if_defined(modulation.hidden), if_defined(modulation.weight), if_defined(rotation.positions),
-                       if_defined(rotation.frequency), rotation.halves, after.floor, after.limit, modulation.added);
+                       if_defined(rotation.frequency), after.floor, after.limit, modulation.added, rotation.halves);
 }
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
       "modulate(Tensor x, Tensor? hidden=None, Tensor? weight=None, Tensor? positions=None, Tensor? frequency=None, "
-      "bool halves=False, float? floor=None, Tensor? limit=None, bool added=False) -> Tensor");
+      "float? floor=None, Tensor? limit=None, bool added=False, bool halves=False) -> Tensor");
   m.def(
       "modulate_backward(Tensor grad, Tensor x, Tensor? hidden, Tensor? weight, Tensor? positions, Tensor? frequency, "
-      "bool halves, float? floor, Tensor? limit, bool added) -> (Tensor, Tensor, Tensor, Tensor)");
+      "float? floor, Tensor? limit, bool added, bool halves) -> (Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(fem, CPU, m) {
   m.impl("modulate", modulate_on_cpu);

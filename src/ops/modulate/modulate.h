@@ -7,14 +7,14 @@
 namespace fem {
 
 using ModulateOp = at::Tensor(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                              const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
-                              std::optional<double> floor, const OptionalTensor& limit, bool added);
+                              const OptionalTensor& positions, const OptionalTensor& frequency,
+                              std::optional<double> floor, const OptionalTensor& limit, bool added, bool halves);
 
 // Gradients of (x, hidden, weight, limit); those of absent inputs have no elements.
 using ModulateBackwardOp = Tensors4(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                                     const OptionalTensor& weight, const OptionalTensor& positions,
-                                    const OptionalTensor& frequency, bool halves, std::optional<double> floor,
-                                    const OptionalTensor& limit, bool added);
+                                    const OptionalTensor& frequency, std::optional<double> floor,
+                                    const OptionalTensor& limit, bool added, bool halves);
 
 ModulateOp call_modulate;                   // through the dispatcher
 ModulateBackwardOp call_modulate_backward;  // through the dispatcher

@@ -27,8 +27,8 @@ at::Tensor modulate_definition(const at::Tensor& x, const Modulation& modulation
 }
 
 at::Tensor modulate_by_definition(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                                  const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
-                                  std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                                  const OptionalTensor& positions, const OptionalTensor& frequency,
+                                  std::optional<double> floor, const OptionalTensor& limit, bool added, bool halves) {
   AfterModulation after{std::nullopt, floor, limit};
   if (positions) after.rotation = {*positions, *frequency, halves};
   const Modulation modulation{hidden.value_or(at::Tensor()), weight.value_or(at::Tensor()), added};
@@ -37,11 +37,11 @@ at::Tensor modulate_by_definition(const at::Tensor& x, const OptionalTensor& hid
 
 Tensors4 modulate_gradient(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                            const OptionalTensor& weight, const OptionalTensor& positions,
-                           const OptionalTensor& frequency, bool halves, std::optional<double> floor,
-                           const OptionalTensor& limit, bool added) {
+                           const OptionalTensor& frequency, std::optional<double> floor, const OptionalTensor& limit,
+                           bool added, bool halves) {
   const auto definition = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
-    return {modulate_by_definition(in[0], if_defined(in[1]), if_defined(in[2]), positions, frequency, halves, floor,
-                                   if_defined(in[3]), added)};
+    return {modulate_by_definition(in[0], if_defined(in[1]), if_defined(in[2]), positions, frequency, floor,
+                                   if_defined(in[3]), added, halves)};
   };
   const auto or_undefined = [](const OptionalTensor& input) { return input.value_or(at::Tensor()); };
   const auto d = gradient_of(definition, {x, or_undefined(hidden), or_undefined(weight), or_undefined(limit)}, {grad});

@@ -90,8 +90,8 @@ int64_t blocks_of(const Modulate& a) { return (a.rows + kBlockRows - 1) / kBlock
 }  // namespace
 
 at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                        const OptionalTensor& positions, const OptionalTensor& frequency, bool halves,
-                        std::optional<double> floor, const OptionalTensor& limit, bool added) {
+                        const OptionalTensor& positions, const OptionalTensor& frequency, std::optional<double> floor,
+                        const OptionalTensor& limit, bool added, bool halves) {
   const Inputs in(x, hidden, weight, positions, frequency, halves, limit);
   const at::Tensor y = at::empty(x.sizes(), x.options());
   if (y.numel() == 0) return y;
@@ -108,8 +108,8 @@ at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const
 
 Tensors4 modulate_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
                                const OptionalTensor& weight, const OptionalTensor& positions,
-                               const OptionalTensor& frequency, bool halves, std::optional<double> floor,
-                               const OptionalTensor& limit, bool added) {
+                               const OptionalTensor& frequency, std::optional<double> floor,
+                               const OptionalTensor& limit, bool added, bool halves) {
   const Inputs in(x, hidden, weight, positions, frequency, halves, limit);
   const at::Tensor dy = unit_stride(grad.to(x.scalar_type()));
   const auto none = [&] { return at::empty({0}, x.options()); };
