@@ -9,10 +9,10 @@ returns for every channel j
 with beta [H, V], positive; without beta only the mean. A token that sees nothing reads 0, with zero gradients.
 
 float32 and bfloat16 (sums in float32) run fused CPU kernels, which need |beta v| <= 40: see `clip_value`. float64
-runs the plain definition, other devices torch's attention and batched products. Every operator can be differentiated twice and works under torch.compile,
-torch.export, torch.utils.checkpoint, torch.autocast (reads in bfloat16, states and `decay_scan` in float32) and
-torch.func: vmap calls kernels once per element; grad, vjp and jvp take the definition, which keeps more memory.
-Wrong arguments are ValueErrors.
+runs the plain definition, other devices torch's attention and batched products. Every operator can be differentiated
+twice and works under torch.compile, torch.export, torch.utils.checkpoint, torch.autocast (reads in bfloat16, states
+and `decay_scan` in float32) and torch.func: vmap calls kernels once per element; grad, vjp and jvp take the
+definition, which keeps more memory. Wrong arguments are ValueErrors.
 """
 
 from typing import Any, NamedTuple

@@ -9,7 +9,6 @@ import pytest
 import torch
 from support import DIALECTS, PRIORS
 
-
 # Compiled graphs that inductor remembers from another build call operators as their schemas were then.
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
 

@@ -90,7 +90,16 @@ def gradient_operator(case: Case, dtype: torch.dtype, tokens: int) -> tuple[Any,
 
 
 CONSTANT = ("frequency",)
-READS = ("softmax_read", "attention_read", "linear_read", "channel_read", "ssm_read", "linear_scan", "channel_scan", "ssm_scan")
+READS = (
+    "softmax_read",
+    "attention_read",
+    "linear_read",
+    "channel_read",
+    "ssm_read",
+    "linear_scan",
+    "channel_scan",
+    "ssm_scan",
+)
 
 
 def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -15,8 +15,8 @@ WIDTH, HEADS, TOKENS = 32, 4, 12
 FLOAT64 = 1e-9  # another arrangement of the same formula in float64
 FLOAT32_LAYER = 512 * 2.0**-23  # a dozen operators, two normalisations
 FLOAT32_GRADIENT = 2048 * 2.0**-23  # and back
-# Kernels in bfloat16 against the definitions in bfloat16: error over error. Most gradients are at 1; that of gla's beta,
-# a difference of sums in which the rounded free energy stands, is at 3.
+# Kernels in bfloat16 against the definitions in bfloat16: error over error. Most gradients are at 1; that of gla's
+# beta, a difference of sums in which the rounded free energy stands, is at 3.
 TIMES_PLAIN, TIMES_PLAIN_GRADIENT = 2.0, 4.0
 
 
