@@ -115,11 +115,11 @@ std::vector<Case> bench_layer(const Settings& settings, std::ostream& out) {
       const MixerOptions narrow_options = with_the_papers_conditioner(options);
       const Flops narrow_flops = mixer_flops(narrow_options, s);
       const MixerLayer narrow(narrow_options);
-      recorder.time(mixer_configuration(narrow_options, s), "forward, H_c = E/16",
+      recorder.time(mixer_configuration(narrow_options, s), "forward E/16",
                     {forward_of(narrow, s), forward_of(attention, s), {narrow_flops.forward}, {their_flops.forward}},
                     {});
       recorder.time(
-          mixer_configuration(narrow_options, s), "forward+backward, H_c = E/16",
+          mixer_configuration(narrow_options, s), "forward+backward E/16",
           {training_of(narrow, s), training_of(attention, s), {narrow_flops.training()}, {their_flops.training()}}, {});
       recorder.memory(configuration, {training_of(mixer, s), training_of(attention, s)}, kMemoryTarget);
     }

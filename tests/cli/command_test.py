@@ -113,7 +113,10 @@ class Command(unittest.TestCase):
     def test_bench_json_has_one_object_per_case(self):
         cases = {
             "read": ("forward", "backward", "memory"),
-            "layer": ("forward", "forward+backward", "forward without C", "memory"),
+            "layer": (
+                *("forward", "forward+backward", "forward without C", "memory"),
+                *("forward E/16", "forward+backward E/16"),  # with the paper's conditioner width
+            ),
             "decode": ("step",),
         }
         for bench, parts in cases.items():
