@@ -28,12 +28,7 @@ class DecodingMixer {
 
   void step(const at::Tensor& x) { mixer_->forward(x, state_); }
 
-  int64_t state_bytes() const {
-    int64_t bytes = 0;
-    for (const auto& [name, tensor] : state_.to_tensors())
-      bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
-    return bytes;
-  }
+  int64_t state_bytes() const { return bytes_of(state_); }
 
  private:
   static constexpr int64_t kPiece = 1024;

@@ -80,4 +80,10 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
+int64_t bytes_of(const MixerState& state) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : state.to_tensors()) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
 }  // namespace fem::bench

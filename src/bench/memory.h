@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "bench/paired.h"
+#include "fem/state.h"
 
 namespace fem::bench {
 
@@ -15,6 +16,9 @@ struct Memory {
 };
 
 Memory memory_of(const Work& work);
+
+// The tensors of a state.
+int64_t bytes_of(const MixerState& state);
 
 // What the process holds of the machine's memory, whoever asked for it (Linux: the resident set).
 int64_t resident_bytes();

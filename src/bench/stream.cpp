@@ -49,12 +49,7 @@ class Reader {
   }
 
   int64_t seen() const { return state_.tokens; }
-  int64_t state_bytes() const {
-    int64_t bytes = 0;
-    for (const auto& [name, tensor] : state_.to_tensors())
-      bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
-    return bytes;
-  }
+  int64_t state_bytes() const { return bytes_of(state_); }
 
  private:
   FreeEnergyMixer mixer_;

@@ -45,7 +45,9 @@ void expect_attention_equals_definition(const SoftmaxCase& c, at::ScalarType dty
   const Tolerance forward = forward_tolerance(dtype), backward = gradient_tolerance(dtype);
   EXPECT_TRUE(close(actual.read.mean, expected.read.mean, forward));
   EXPECT_TRUE(close(actual.read.log_normalizer, expected.read.log_normalizer, forward));
-  if (exact.beta) EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward));
+  if (exact.beta) {
+    EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward));
+  }
   const char* names[] = {"query", "key", "value", "beta"};
   // Where a query sees one key its score has no influence: terms of the size of dv cancel. That of beta is a difference
   // of two sums.
