@@ -50,6 +50,19 @@ at::Tensor rows_of(const at::Tensor& tensor, const at::Tensor& batch_index) {
   return tensor.defined() ? tensor.index_select(0, batch_index) : tensor;
 }
 
+// The same state of other tensors.
+template <typename OfTensor, typename OfCache>
+MixerState mapped(const MixerState& state, const OfTensor& of_tensor, const OfCache& of_cache) {
+  MixerState result;
+  result.layer = state.layer;
+  result.tokens = state.tokens;
+  result.positions = of_tensor(state.positions);
+  result.conditioner = of_tensor(state.conditioner);
+  for (const auto& [name, cache] : state.caches) result.caches[name] = of_cache(cache);
+  for (const auto& [name, accumulator] : state.accumulators) result.accumulators[name] = of_tensor(accumulator);
+  return result;
+}
+
 }  // namespace
 
 struct TokenCache::Buffer {
@@ -105,28 +118,16 @@ bool MixerState::is_new() const {
 }
 
 MixerState MixerState::clone() const {
-  MixerState copy;
-  copy.layer = layer;
-  copy.tokens = tokens;
-  copy.positions = copy_of(positions);
-  copy.conditioner = copy_of(conditioner);
-  for (const auto& [name, cache] : caches) copy.caches[name] = cache.clone();
-  for (const auto& [name, accumulator] : accumulators) copy.accumulators[name] = copy_of(accumulator);
-  return copy;
+  return mapped(*this, copy_of, [](const TokenCache& cache) { return cache.clone(); });
 }
 
 MixerState MixerState::select(const at::Tensor& batch_index) const {
   FEM_CHECK(batch_index.dim() == 1 && (batch_index.scalar_type() == at::kLong || batch_index.scalar_type() == at::kInt),
             "MixerState::select: expected batch_index as int32 or int64 [rows], got ", batch_index.scalar_type(), " ",
             shape_of(batch_index));
-  MixerState selected;
-  selected.layer = layer;
-  selected.tokens = tokens;
-  selected.positions = rows_of(positions, batch_index);
-  selected.conditioner = rows_of(conditioner, batch_index);
-  for (const auto& [name, cache] : caches) selected.caches[name] = cache.select(batch_index);
-  for (const auto& [name, accumulator] : accumulators) selected.accumulators[name] = rows_of(accumulator, batch_index);
-  return selected;
+  return mapped(
+      *this, [&](const at::Tensor& tensor) { return rows_of(tensor, batch_index); },
+      [&](const TokenCache& cache) { return cache.select(batch_index); });
 }
 
 void MixerState::rollback(const MixerState& snapshot) {
