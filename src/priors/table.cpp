@@ -11,20 +11,16 @@ const Prior& rnn_decay_prior();
 const Prior& mamba_prior();
 
 const Prior& prior_of(PriorType type) {
-  switch (type) {
-    case PriorType::kSoftmax:
-      return softmax_prior();
-    case PriorType::kLinear:
-      return linear_prior();
-    case PriorType::kGla:
-      return gla_prior();
-    case PriorType::kRnnSoftmax:
-      return rnn_softmax_prior();
-    case PriorType::kRnnDecay:
-      return rnn_decay_prior();
-    case PriorType::kMamba:
-      return mamba_prior();
-  }
+  constexpr std::pair<PriorType, const Prior& (*)()> kPriors[] = {
+      {PriorType::kSoftmax, softmax_prior},
+      {PriorType::kLinear, linear_prior},
+      {PriorType::kGla, gla_prior},
+      {PriorType::kRnnSoftmax, rnn_softmax_prior},
+      {PriorType::kRnnDecay, rnn_decay_prior},
+      {PriorType::kMamba, mamba_prior},
+  };
+  for (const auto& [known, prior] : kPriors)
+    if (known == type) return prior();
   FEM_CHECK(false, "prior_of: expected one of the priors in fem/options.h, got number ", static_cast<int>(type));
 }
 
