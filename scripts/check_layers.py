@@ -12,6 +12,7 @@ LADDER = [
     ["src/io"],
     ["src/cpu"],
     ["src/ops"],
+    ["src/nn"],
     ["src/priors"],
     ["src/mixer"],
     ["src/models"],

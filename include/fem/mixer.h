@@ -25,12 +25,12 @@ struct ConditionerWeights {
 };
 
 struct MixerWeights {
-  LinearWeights value;             // W_v
-  LinearWeights output;            // W_o
-  LinearWeights temperature_gate;  // W_lambda
-  LinearWeights outer_gate;        // W_gate
-  at::Tensor beta_param;           // [E]
-  std::vector<at::Tensor> prior;   // what the prior declares, in its order
+  LinearWeights value;               // W_v
+  LinearWeights output;              // W_o
+  LinearWeights temperature_gate;    // W_lambda
+  LinearWeights outer_gate;          // W_gate
+  at::Tensor beta_param;             // [E]
+  std::vector<LinearWeights> prior;  // what the prior declares, in its order; a parameter that is no layer: the weight
   ConditionerWeights forward, backward;
 };
 
@@ -66,7 +66,7 @@ class FreeEnergyMixerImpl : public torch::nn::Cloneable<FreeEnergyMixerImpl> {
   void pretty_print(std::ostream& stream) const override;
 
   at::Tensor forward(const at::Tensor& x, const Batch& batch = {});
-  // Streaming: continues where the state stands and moves it on. Causal only, without gradients.
+  // Streaming: continues where the state stands and advances it. Causal only, without gradients.
   at::Tensor forward(const at::Tensor& x, MixerState& state, const Batch& batch = {});
 
   MixerOptions options;

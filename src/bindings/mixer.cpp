@@ -14,6 +14,7 @@
 #include "io/mixer_config.h"
 #include "mixer/file.h"
 #include "mixer/parameters.h"
+#include "nn/parameters.h"
 #include "ops/operator.h"
 #include "util/check.h"
 

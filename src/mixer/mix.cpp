@@ -1,15 +1,13 @@
-// The Free Energy Mixer as a function.
+// The Free Energy Mixer as a function: condition, value, prior read, gates, output (mix_tokens).
 #include <ATen/ATen.h>
 
 #include "fem/mixer.h"
 #include "fem/ops/gated_read.h"
 #include "mixer/check.h"
 #include "mixer/conditioner.h"
-#include "mixer/positions.h"
+#include "mixer/parts.h"
 #include "mixer/streaming.h"
 #include "ops/modulate/again.h"
-#include "priors/prior.h"
-#include "priors/projection.h"
 
 namespace fem {
 namespace {
@@ -25,76 +23,62 @@ std::optional<at::Tensor> beta_of(const MixerWeights& w, const MixerOptions& opt
   return beta.unflatten(0, {options.n_head, -1});
 }
 
-// x through every linear layer at once.
-struct Projections {
-  at::Tensor value, temperature_gate, outer_gate;
-  std::vector<at::Tensor> prior;
-};
+// Every part with its weights.
+std::vector<AppliedPart> bound_parts(const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes) {
+  std::vector<AppliedPart> parts;
+  visit_parts(options, sizes, w, [&](Part part, const LinearWeights& weights) {
+    FEM_CHECK(weights.weight.defined(), "mix: expected weights with ", part.name->text,
+              ", got none; weights belong to the options they were made for");
+    parts.push_back({std::move(part), weights});
+  });
+  return parts;
+}
 
-Projections project_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, size_t of_prior) {
-  std::vector<LinearWeights> layers{w.value};
-  for (size_t i = 0; i < of_prior; ++i)
-    layers.push_back(options.bias ? LinearWeights{w.prior[2 * i], w.prior[2 * i + 1]} : LinearWeights{w.prior[i], {}});
-  if (options.has_inner_gate()) layers.push_back(w.temperature_gate);
-  if (options.use_outer_gate) layers.push_back(w.outer_gate);
-
-  const std::vector<at::Tensor> all = project(x, layers);
-  Projections p;
-  auto next = all.begin();
-  p.value = *next++;
-  p.prior.assign(next, next + of_prior);
-  next += of_prior;
-  if (options.has_inner_gate()) p.temperature_gate = *next++;
-  if (options.use_outer_gate) p.outer_gate = *next++;
-  return p;
+// v~ [B, T, H, V]: squashed if the prior says so, and clipped to what exp(beta v) allows.
+at::Tensor value_of(const AppliedPart& part, const std::optional<at::Tensor>& beta, const MixerOptions& options) {
+  if (prior_of(options.prior_type).squashes_value(options)) {
+    const at::Tensor value = part.by_head(options.n_head).sigmoid();
+    return beta ? clip_value(value, *beta, options.value_logexp_cap) : value;
+  }
+  AfterModulation clip;
+  if (beta) clip.limit = options.value_logexp_cap / *beta;
+  return part.by_head(options.n_head, clip);
 }
 
 // Both gates on what was read, [B, T, H, V].
-at::Tensor gate(Read read, const Projections& p, const Conditioning& c, const MixerOptions& options) {
+at::Tensor gate(Read read, const AppliedParts& parts, const MixerOptions& options) {
   const bool first = rules_of(options.dialect).gates_then_change;  // the conditioner changes them afterwards
-  const auto logit = [&](const at::Tensor& projected, const Modulation& modulation) {
-    return by_head(projected, options.n_head, first ? Modulation() : modulation);
+  const auto logit = [&](const AppliedPart& part) {
+    return first ? by_head(part.projected, options.n_head) : part.by_head(options.n_head);
   };
-  std::optional<at::Tensor> temperature_logit, gate_logit;
+  std::optional<at::Tensor> temperature_logit;
   if (options.has_inner_gate()) {
-    temperature_logit = logit(p.temperature_gate, c.temperature_gate);
+    const AppliedPart& part = parts[kTemperatureGate];
+    temperature_logit = logit(part);
     // lambda (1 + c) (F - mean): the gap takes the change that lambda would.
-    if (first && c.temperature_gate.defined())
-      read.free_energy = read.mean + modulate(read.free_energy - read.mean, c.temperature_gate);
+    if (first && part.modulation.defined())
+      read.free_energy = read.mean + modulate(read.free_energy - read.mean, part.modulation);
   } else if (options.has_free_energy()) {
     read = {read.free_energy, {}};
   }
-  if (options.use_outer_gate) gate_logit = logit(p.outer_gate, c.outer_gate);
-  const at::Tensor gated = gated_read(read, temperature_logit, gate_logit, options.eps);
-  return first && c.outer_gate.defined() ? modulate(gated, c.outer_gate) : gated;
+  if (!options.use_outer_gate) return gated_read(read, temperature_logit, std::nullopt, options.eps);
+  const AppliedPart& part = parts[kOuterGate];
+  const at::Tensor gated = gated_read(read, temperature_logit, logit(part), options.eps);
+  return first && part.modulation.defined() ? modulate(gated, part.modulation) : gated;
 }
 
 at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes,
                       const Batch& batch, MixerState* state, bool training) {
   const MakeAgainGuard recompute(kWorthMakingAgain);
-  const int64_t heads = options.n_head;
   const Prior& prior = prior_of(options.prior_type);
   const Positions positions = positions_of(x, batch, state);
   const std::optional<at::Tensor> beta = beta_of(w, options);
 
-  const Conditioning c = condition(x, w, options, sizes, positions, batch, state);
-  const Projections p = project_tokens(x, w, options, prior.linear_layers(options));
-  const auto own = w.prior.begin() + prior.linear_layers(options) * (options.bias ? 2 : 1);
-
-  at::Tensor value;
-  if (prior.squashes_value(options)) {
-    value = by_head(p.value, heads, c.value).sigmoid();
-    if (beta) value = clip_value(value, *beta, options.value_logexp_cap);
-  } else {
-    AfterModulation clip;
-    if (beta) clip.limit = options.value_logexp_cap / *beta;
-    value = by_head(p.value, heads, c.value, clip);
-  }
-
-  const Read read =
-      prior.read({p.prior, value, beta, positions.index, {own, w.prior.end()}, c.prior, options, sizes, batch, state});
-
-  const at::Tensor gated = gate(read, p, c, options).flatten(2);
+  const Modulation c = condition(x, w, options, positions, batch, state);
+  const AppliedParts parts(x, bound_parts(w, options, sizes), c);
+  const at::Tensor value = value_of(parts[kValue], beta, options);
+  const Read read = prior.read({parts, value, beta, positions.index, options, sizes, batch, state});
+  const at::Tensor gated = gate(read, parts, options).flatten(2);
   return project(at::dropout(gated, options.dropout, training), {w.output})[0];
 }
 

@@ -7,6 +7,7 @@
 #include "fem/mixer.h"
 #include "io/mixer_config.h"
 #include "mixer/parameters.h"
+#include "nn/parameters.h"
 
 namespace fem {
 FreeEnergyMixerImpl::FreeEnergyMixerImpl(const MixerOptions& options) : options(options) { reset(); }

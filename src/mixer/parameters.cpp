@@ -3,91 +3,59 @@
 #include <ATen/ATen.h>
 
 #include "mixer/conditioner.h"
-#include "priors/prior.h"
-#include "priors/projection.h"
+#include "mixer/parts.h"
+#include "nn/parameters.h"
 
 namespace fem {
 namespace {
 
 using Init = ParameterSpec::Init;
 
-class Visitor {
- public:
-  Visitor(const MixerOptions& options, const std::function<void(const ParameterSpec&, at::Tensor&)>& visit)
-      : options_(options), sizes_(sizes_of(options)), visit_(visit) {}
+using Visit = std::function<void(const ParameterSpec&, at::Tensor& slot)>;
 
-  void walk(MixerWeights& w) const {
-    const int64_t width = options_.n_embd;
-    linear("W_v", width, sizes_.value, w.value);
-    linear("W_o", sizes_.value, width, w.output);
-    const auto specs = prior_of(options_.prior_type).parameters(options_, sizes_);
-    w.prior.resize(specs.size());
-    for (size_t i = 0; i < specs.size(); ++i) visit_(specs[i], w.prior[i]);
-    if (options_.has_inner_gate()) linear("W_lambda", width, sizes_.value, w.temperature_gate);
-    if (options_.use_outer_gate) linear("W_gate", width, sizes_.value, w.outer_gate);
-    visit_({"_beta_param", {sizes_.value}, Init::kConstant, options_.beta_max_init}, w.beta_param);
-    if (options_.use_conv) conditioner("tdc.fwd.", w.forward);
-    if (options_.use_conv && options_.conv_bidirectional) conditioner("tdc.bwd.", w.backward);
-  }
+// A weight, and a bias if there is one.
+void visit_layer(const std::vector<ParameterSpec>& specs, LinearWeights& slots, const Visit& visit) {
+  visit(specs.front(), slots.weight);
+  if (specs.size() > 1) visit(specs.back(), slots.bias);
+}
 
- private:
-  void linear(const std::string& name, int64_t in, int64_t out, LinearWeights& w) const {
+// One direction's, with so many outputs.
+void visit_conditioner(const std::string& prefix, const MixerOptions& options, int64_t hidden, int64_t outputs,
+                       ConditionerWeights& w, const Visit& visit) {
+  const auto norm = [&](const std::string& name, int64_t width, LinearWeights& slots) {
+    std::vector<ParameterSpec> specs{{prefix + name + ".weight", {width}, Init::kConstant, 1.0, {}}};
+    if (options.bias) specs.push_back({prefix + name + ".bias", {width}, Init::kConstant, 0.0, {}});
+    visit_layer(specs, slots, visit);
+  };
+  const auto linear = [&](const std::string& name, LinearWeights& slots) {
     std::vector<ParameterSpec> specs;
-    declare_linear(specs, name, in, out, options_.bias);
-    visit_(specs[0], w.weight);
-    if (options_.bias) visit_(specs[1], w.bias);
-  }
-
-  void norm(const std::string& name, int64_t width, LinearWeights& w) const {
-    visit_({name + ".weight", {width}, Init::kConstant, 1.0}, w.weight);
-    if (options_.bias) visit_({name + ".bias", {width}, Init::kConstant, 0.0}, w.bias);
-  }
-
-  void conditioner(const std::string& prefix, ConditionerWeights& w) const {
-    const int64_t width = options_.n_embd, hidden = conditioner_width(options_, sizes_);
-    if (options_.conv_norm_first) norm(prefix + "norm", width, w.norm);
-    linear(prefix + "in_f", width, hidden, w.in_f);
-    linear(prefix + "x_f", width, hidden, w.x_f);
-    linear(prefix + "shortcut", width, hidden, w.shortcut);
-    norm(prefix + "ln", hidden, w.ln);
-    const std::vector<int64_t> shape{hidden, conditioner_outputs(options_, sizes_)};
-    const bool silent = rules_of(options_.dialect).starts_silent;  // then the layer starts unconditioned
-    visit_({prefix + "out_proj", shape, silent ? Init::kConstant : Init::kNormal, silent ? 0.0 : kLinearDeviation},
-           w.out_proj);
-  }
-
-  const MixerOptions& options_;
-  const MixerSizes sizes_;
-  const std::function<void(const ParameterSpec&, at::Tensor&)>& visit_;
-};
+    declare_linear(specs, prefix + name, options.n_embd, hidden, options.bias);
+    visit_layer(specs, slots, visit);
+  };
+  if (options.conv_norm_first) norm("norm", options.n_embd, w.norm);
+  linear("in_f", w.in_f);
+  linear("x_f", w.x_f);
+  linear("shortcut", w.shortcut);
+  norm("ln", hidden, w.ln);
+  const bool silent = rules_of(options.dialect).starts_silent;  // then the layer starts unconditioned
+  const auto [init, value] = silent ? std::pair(Init::kConstant, 0.0) : std::pair(Init::kNormal, kLinearDeviation);
+  visit({prefix + "out_proj", {hidden, outputs}, init, value, {}}, w.out_proj);
+}
 
 }  // namespace
 
-void visit_parameters(const MixerOptions& options, MixerWeights& weights,
-                      const std::function<void(const ParameterSpec&, at::Tensor&)>& visit) {
-  Visitor(options, visit).walk(weights);
-}
-
-at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator> generator) {
-  switch (spec.init) {
-    case Init::kNormal:
-      return at::empty(spec.shape).normal_(0.0, spec.value, generator);
-    case Init::kConstant:
-      break;
-    case Init::kValues:
-      return at::tensor(spec.values, at::kDouble).view(spec.shape).to(c10::get_default_dtype_as_scalartype());
-  }
-  return at::empty(spec.shape).fill_(spec.value);
-}
-
-at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter) {
-  const size_t dot = name.find('.');
-  if (dot == std::string::npos) return root.register_parameter(name, std::move(parameter));
-  const std::string head = name.substr(0, dot);
-  const auto children = root.named_children();
-  const auto child =
-      children.contains(head) ? children[head] : root.register_module(head, std::make_shared<torch::nn::Module>(head));
-  return register_dotted(*child, name.substr(dot + 1), std::move(parameter));
+void visit_parameters(const MixerOptions& options, MixerWeights& weights, const Visit& visit) {
+  const MixerSizes sizes = sizes_of(options);
+  int64_t conditioned = 0;
+  visit_parts(options, sizes, weights, [&](const Part& part, LinearWeights& slots) {
+    visit_layer(parameters_of(part), slots, visit);
+    if (part.conditioned != Conditioned::kNot) conditioned += part.shape[0];
+  });
+  visit({"_beta_param", {sizes.value}, Init::kConstant, options.beta_max_init, {}}, weights.beta_param);
+  const int64_t hidden = conditioner_width(options, sizes);
+  if (options.use_conv) visit_conditioner("tdc.fwd.", options, hidden, conditioned, weights.forward, visit);
+  if (options.use_conv && options.conv_bidirectional)
+    visit_conditioner("tdc.bwd.", options, hidden, conditioned, weights.backward, visit);
 }
 
 std::vector<ParameterSpec> mixer_parameters(const MixerOptions& options) {

@@ -7,7 +7,7 @@
 
 namespace fem {
 
-// Runs a layer on x after the tokens of a state and moves the state on. The layer is given a copy in which it keeps
+// Runs a layer on x after the tokens of a state and advances the state. The layer is given a copy in which it keeps
 // what it declares in memory. Without gradients; a state that is not the layer's is refused, and a call that throws
 // leaves it as it was.
 at::Tensor stream(const char* who, const at::Tensor& x, const Batch& batch, const Memory& memory, MixerState& state,

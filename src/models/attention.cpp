@@ -7,12 +7,12 @@
 
 #include "fem/ops/modulate.h"
 #include "io/mixer_config.h"
-#include "mixer/parameters.h"
 #include "mixer/positions.h"
 #include "mixer/streaming.h"
+#include "nn/linear.h"
+#include "nn/parameters.h"
 #include "ops/sequences.h"
 #include "priors/keys_and_values.h"
-#include "priors/projection.h"
 #include "util/check.h"
 
 namespace fem {

@@ -6,9 +6,9 @@
 #include "fem/ops/project.h"
 #include "fem/ops/rms_norm.h"
 #include "fem/ops/swiglu.h"
-#include "mixer/parameters.h"
 #include "models/attention.h"
 #include "models/recompute.h"
+#include "nn/parameters.h"
 #include "util/check.h"
 
 namespace fem {

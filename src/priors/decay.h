@@ -4,6 +4,9 @@
 #include <cmath>
 #include <vector>
 
+#include "priors/dialect.h"
+#include "priors/part.h"
+
 namespace fem {
 
 // count values from first to last in equal ratios.
@@ -17,13 +20,19 @@ inline std::vector<double> geometric(double first, double last, int64_t count) {
 // x with softplus(x) = y > 0
 inline double inverse_softplus(double y) { return y + std::log(-std::expm1(-y)); }
 
-// Biases with which exp(-softplus(bias)) halves in 8 ... 1024 tokens, from syllables to paragraphs at the start; zeros
-// unless spread.
-inline std::vector<double> decay_biases(int64_t count, bool spread) {
-  if (!spread) return std::vector<double>(count, 0.0);
-  std::vector<double> biases;
-  for (const double tokens : geometric(8, 1024, count)) biases.push_back(inverse_softplus(std::log(2.0) / tokens));
-  return biases;
+inline constexpr PartName kDecay{"W_decay"};
+
+// One decay for each of count heads or channels. With spread starts exp(-softplus(bias)) halves in 8 ... 1024 tokens,
+// from syllables to paragraphs.
+inline Part decay_part(const MixerOptions& options, int64_t count) {
+  Start biases = 0.0;
+  if (rules_of(options.dialect).spread_starts)
+    biases = [count] {
+      std::vector<double> values = geometric(8, 1024, count);
+      for (double& value : values) value = inverse_softplus(std::log(2.0) / value);
+      return values;
+    };
+  return projection(kDecay, options, count, Conditioned::kAfterGates, biases);
 }
 
 }  // namespace fem

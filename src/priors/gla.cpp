@@ -10,20 +10,10 @@ namespace {
 
 class GlaPrior final : public Prior {
  public:
-  size_t linear_layers(const MixerOptions&) const override { return 3; }
-
-  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
-    std::vector<ParameterSpec> specs = declare_query_and_key(options, sizes);
-    const std::vector<double> start = decay_biases(options.n_head, rules_of(options.dialect).spread_starts);
-    declare_linear(specs, "W_decay", options.n_embd, start, options.bias);
-    return specs;
-  }
-
-  std::vector<int64_t> leading_widths(const MixerOptions&, const MixerSizes& sizes) const override {
-    return {sizes.key, sizes.key};
-  }
-  std::vector<int64_t> trailing_widths(const MixerOptions&, const MixerSizes& sizes) const override {
-    return {sizes.value / sizes.head_value};
+  std::vector<Part> parts(const MixerOptions& options, const MixerSizes& sizes) const override {
+    std::vector<Part> parts = query_and_key_parts(options, sizes);
+    parts.push_back(decay_part(options, options.n_head));
+    return parts;
   }
 
   Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
@@ -36,12 +26,10 @@ class GlaPrior final : public Prior {
   }
 
  private:
-  // The authors' code declares the conditioner's slice but does not use it.
+  // [B, T, H]. The authors' code, which takes the relu, declares the conditioner's slice but does not use it.
   static at::Tensor log_decay(const PriorCall& call) {
-    const bool relu = call.rules().relu_decay;
-    const Modulation modulation = relu ? Modulation() : call.modulations[2];
-    const at::Tensor decay = by_head(call.projected[2], call.options.n_head, modulation).squeeze(-1);
-    return relu ? -(at::relu(decay) + call.options.eps) : -at::softplus(decay);
+    if (!call.rules().relu_decay) return -at::softplus(call.by_head(kDecay).squeeze(-1));
+    return -(at::relu(call.parts[kDecay].projected) + call.options.eps);
   }
 };
 

@@ -7,10 +7,11 @@
 #include "fem/ops/ssm_read.h"
 #include "priors/decay.h"
 #include "priors/prior.h"
-#include "priors/projection.h"
 
 namespace fem {
 namespace {
+
+constexpr PartName kDeltaBC{"W_p"}, kA{"A_log"}, kD{"D_diag"}, kInteract{"W_interact"};
 
 // Scores instead of probabilities: sums of s_t(i), not divided by their total.
 void unnormalise(RecurrentRead& read, const std::optional<at::Tensor>& beta) {
@@ -30,37 +31,37 @@ Read choose_among_channels(const Read& read, const std::optional<at::Tensor>& be
   return {mixed(*beta * read.mean) / *beta, mixed((*beta * read.free_energy).exp()).log() / *beta};
 }
 
+// Biases of Delta with which its steps spread over 0.001 ... 0.1; B and C start at 0.
+std::vector<double> spread_steps(int64_t channels, int64_t projected) {
+  std::vector<double> biases = geometric(0.001, 0.1, channels);
+  std::transform(biases.begin(), biases.end(), biases.begin(), inverse_softplus);
+  biases.resize(projected, 0.0);
+  return biases;
+}
+
+// Logits with which a channel starts out choosing from its own tokens nine times out of ten.
+std::vector<double> own_channel_first(int64_t heads, int64_t width) {
+  std::vector<double> logits(heads * width * width, 0.0);
+  for (int64_t row = 0; row < heads * width; ++row) logits[row * width + row % width] = std::log(9.0 * (width - 1));
+  return logits;
+}
+
 class MambaPrior final : public Prior {
  public:
   int64_t head_key(const MixerOptions&, int64_t, int64_t) const override { return 0; }
 
-  size_t linear_layers(const MixerOptions&) const override { return 1; }
-
-  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
-    using Init = ParameterSpec::Init;
+  std::vector<Part> parts(const MixerOptions& options, const MixerSizes& sizes) const override {
+    const DialectRules& rules = rules_of(options.dialect);
     const int64_t rank = options.ssm_rank, heads = options.n_head, width = sizes.head_value;
-    std::vector<double> start(sizes.value + 2 * rank, 0.0);
-    if (rules_of(options.dialect).spread_starts) {
-      const std::vector<double> steps = geometric(0.001, 0.1, sizes.value);
-      std::transform(steps.begin(), steps.end(), start.begin(), inverse_softplus);
-    }
-    std::vector<ParameterSpec> specs;
-    declare_linear(specs, "W_p", options.n_embd, start, options.bias);
-    specs.push_back({"A_log", {sizes.value, rank}, Init::kConstant, -1.0});
-    specs.push_back({"D_diag", {sizes.value}, Init::kConstant, 1.0});
-    if (options.mamba_interact) {
-      // A channel starts out choosing from its own tokens nine times out of ten.
-      std::vector<double> logits(heads * width * width, 0.0);
-      for (int64_t row = 0; row < heads * width; ++row) logits[row * width + row % width] = std::log(9.0 * (width - 1));
-      specs.push_back({"W_interact", {heads, width, width}, Init::kValues, 0.0, logits});
-    }
-    return specs;
-  }
-
-  // The whole projection: Delta, B and C.
-  std::vector<int64_t> leading_widths(const MixerOptions& options, const MixerSizes& sizes) const override {
-    if (!rules_of(options.dialect).mamba_conditioned) return {};
-    return {sizes.value + 2 * options.ssm_rank};
+    const int64_t projected = sizes.value + 2 * rank;
+    const Conditioned conditioned = rules.mamba_conditioned ? Conditioned::kBeforeGates : Conditioned::kNot;
+    Start steps = 0.0;
+    if (rules.spread_starts) steps = [=, channels = sizes.value] { return spread_steps(channels, projected); };
+    std::vector<Part> parts{projection(kDeltaBC, options, projected, conditioned, steps),
+                            parameter(kA, {sizes.value, rank}, -1.0), parameter(kD, {sizes.value}, 1.0)};
+    if (options.mamba_interact)
+      parts.push_back(parameter(kInteract, {heads, width, width}, [=] { return own_channel_first(heads, width); }));
+    return parts;
   }
 
   bool squashes_value(const MixerOptions& options) const override { return rules_of(options.dialect).squashed_values; }
@@ -74,22 +75,21 @@ class MambaPrior final : public Prior {
   Read read(const PriorCall& call) const override {
     const MixerOptions& options = call.options;
     const int64_t rank = options.ssm_rank, value = call.sizes.value, heads = options.n_head;
-    const at::Tensor* own = call.weights.data();  // A_log, D_diag, W_interact
-    const Modulation modulation = call.rules().mamba_conditioned ? call.modulations[0] : Modulation();
-    const auto parts = by_head(call.projected[0], 1, modulation).squeeze(2).split_with_sizes({value, rank, rank}, -1);
+    const auto split = call.parts[kDeltaBC].by_head(1).squeeze(2).split_with_sizes({value, rank, rank}, -1);
+    const at::Tensor &delta = split[0], &B = split[1], &C = split[2];
     const auto positive = [&](const at::Tensor& x) { return at::softplus(x) + options.eps; };
-    const at::Tensor step = at::softplus(parts[0]);
+    const at::Tensor step = at::softplus(delta);
 
     Ssm ssm;
     ssm.delayed = call.rules().mamba_delayed;
     ssm.delta = (call.rules().falling_step ? at::exp(-step) : step).unflatten(-1, {heads, -1});
-    ssm.A = -at::softplus(own[0]).unflatten(0, {heads, -1});
-    ssm.B = positive(parts[1]);
-    ssm.C = positive(parts[2]);
-    ssm.D = positive(own[1]).unflatten(0, {heads, -1});
+    ssm.A = -at::softplus(call.parameter(kA)).unflatten(0, {heads, -1});
+    ssm.B = positive(B);
+    ssm.C = positive(C);
+    ssm.D = positive(call.parameter(kD)).unflatten(0, {heads, -1});
     RecurrentRead read = call.keep_sums(ssm_read(call.value, call.beta, ssm, call.recurrent()));
     if (!options.mamba_normalize) unnormalise(read, call.beta);
-    return options.mamba_interact ? choose_among_channels(read, call.beta, own[2]) : read;
+    return options.mamba_interact ? choose_among_channels(read, call.beta, call.parameter(kInteract)) : read;
   }
 };
 

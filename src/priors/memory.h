@@ -41,6 +41,12 @@ inline Memory memory_of_channel_sums(const MixerOptions& options, const MixerSiz
   return memory_of_sums({options.has_free_energy() ? 4 : 3, options.n_head, sizes.head_value}, values);
 }
 
+// Sums of phi(k) (v, exp(beta v), 1), as linear_read has them.
+inline Memory memory_of_linear_sums(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) {
+  const int64_t columns = (options.has_free_energy() ? 2 : 1) * sizes.head_value + 1;
+  return memory_of_sums({options.n_head, sizes.head_key, columns}, values);
+}
+
 // Refuses a call with a state that is not new and not this memory's, or that cannot be continued by x; who complains.
 void check_continues(const char* who, const MixerState& state, const Memory& memory, const at::Tensor& x,
                      const Batch& batch);

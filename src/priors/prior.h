@@ -5,25 +5,29 @@
 #include <vector>
 
 #include "fem/mixer.h"
-#include "fem/ops/modulate.h"
 #include "fem/ops/read.h"
 #include "priors/dialect.h"
 #include "priors/memory.h"
+#include "priors/part.h"
 
 namespace fem {
 
 // What a prior sees of one call of the layer.
 struct PriorCall {
-  std::vector<at::Tensor> projected;           // x through the prior's linear layers, [B, T, *] each
-  at::Tensor value;                            // [B, T, H, V], clipped if there is a beta
-  std::optional<at::Tensor> beta;              // [H, V]; none: only the mean is wanted
-  at::Tensor positions;                        // [T] or [B, T]
-  std::vector<at::Tensor> weights;             // as declared by parameters(), after the linear layers
-  const std::vector<Modulation>& modulations;  // of leading_widths(), trailing_widths(); undefined if use_conv is off
+  const AppliedParts& parts;       // found by name
+  at::Tensor value;                // [B, T, H, V], clipped if there is a beta
+  std::optional<at::Tensor> beta;  // [H, V]; none: only the mean is wanted
+  at::Tensor positions;            // [T] or [B, T]
   const MixerOptions& options;
   const MixerSizes& sizes;
   const Batch& batch;
-  MixerState* state;  // may be null; the prior moves on what it declares in memory()
+  MixerState* state;  // may be null; the prior advances what it declares in memory()
+
+  // A projection, modulated: [B, T, H, *]
+  at::Tensor by_head(const PartName& name, const AfterModulation& after = {}) const {
+    return parts[name].by_head(options.n_head, after);
+  }
+  const at::Tensor& parameter(const PartName& name) const { return parts[name].weights.weight; }
 
   const DialectRules& rules() const { return rules_of(options.dialect); }
 
@@ -46,14 +50,8 @@ class Prior {
   // Key width per head out of what the budget allows; 0 if there are no queries and keys.
   virtual int64_t head_key(const MixerOptions&, int64_t budget, int64_t /*head_value*/) const { return budget; }
 
-  virtual std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const = 0;
-
-  // How many linear layers of x are the first of its parameters.
-  virtual size_t linear_layers(const MixerOptions& options) const = 0;
-
-  // Widths of what the conditioner modulates here: before the gates in its output, and after them.
-  virtual std::vector<int64_t> leading_widths(const MixerOptions&, const MixerSizes&) const { return {}; }
-  virtual std::vector<int64_t> trailing_widths(const MixerOptions&, const MixerSizes&) const { return {}; }
+  // Its parameters in the authors' order, and what the conditioner modulates.
+  virtual std::vector<Part> parts(const MixerOptions& options, const MixerSizes& sizes) const = 0;
 
   // Is the modulated value squashed by a sigmoid before it is clipped?
   virtual bool squashes_value(const MixerOptions&) const { return false; }

@@ -1,21 +1,18 @@
-// Queries and keys, of the priors that have them: two projections of one width, the first two linear layers, rotated.
+// Queries and keys, of the priors that have them: two projections of one width, rotated.
 #pragma once
 
 #include "priors/prior.h"
-#include "priors/projection.h"
 
 namespace fem {
 
-inline std::vector<ParameterSpec> declare_query_and_key(const MixerOptions& options, const MixerSizes& sizes) {
-  std::vector<ParameterSpec> specs;
-  declare_linear(specs, "W_q", options.n_embd, sizes.key, options.bias);
-  declare_linear(specs, "W_k", options.n_embd, sizes.key, options.bias);
-  return specs;
-}
+inline constexpr PartName kQuery{"W_q"}, kKey{"W_k"};
 
-struct QueryAndKey {
-  at::Tensor query, key;  // [B, T, H, K]
-};
+inline Part key_part(const MixerOptions& options, const MixerSizes& sizes) {
+  return projection(kKey, options, sizes.key, Conditioned::kBeforeGates);
+}
+inline std::vector<Part> query_and_key_parts(const MixerOptions& options, const MixerSizes& sizes) {
+  return {projection(kQuery, options, sizes.key, Conditioned::kBeforeGates), key_part(options, sizes)};
+}
 
 // Rotation by the tokens' positions, if there is one, and positive features relu(x) + floor if there is a floor.
 inline AfterModulation rotation(const PriorCall& call, std::optional<double> floor = std::nullopt) {
@@ -24,21 +21,18 @@ inline AfterModulation rotation(const PriorCall& call, std::optional<double> flo
   return {rotation_of(call.positions, call.sizes.head_key, o.rope_theta, o.dialect), floor, {}};
 }
 
-// Sums of phi(k) (v, exp(beta v), 1), as linear_read has them.
-inline Memory memory_of_linear_sums(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) {
-  const int64_t columns = (options.has_free_energy() ? 2 : 1) * sizes.head_value + 1;
-  return memory_of_sums({options.n_head, sizes.head_key, columns}, values);
-}
+struct QueryAndKey {
+  at::Tensor query, key;  // [B, T, H, K]
+};
 
 // floor: positive features relu(x) + floor instead.
 inline QueryAndKey query_and_key(const PriorCall& call, std::optional<double> floor = std::nullopt) {
-  const MixerOptions& options = call.options;
   const AfterModulation after = rotation(call, floor);
-  const auto projected = [&](size_t index) {
-    const at::Tensor rows = by_head(call.projected[index], options.n_head, call.modulations[index], after);
+  const auto features = [&](const PartName& name) {
+    const at::Tensor rows = call.by_head(name, after);
     return floor && !after.rotation ? at::relu(rows) + *floor : rows;
   };
-  return {projected(0), projected(1)};
+  return {features(kQuery), features(kKey)};
 }
 
 }  // namespace fem

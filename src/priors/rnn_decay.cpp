@@ -4,7 +4,6 @@
 #include "fem/ops/channel_read.h"
 #include "priors/decay.h"
 #include "priors/prior.h"
-#include "priors/projection.h"
 
 namespace fem {
 namespace {
@@ -13,17 +12,8 @@ class RnnDecayPrior final : public Prior {
  public:
   int64_t head_key(const MixerOptions&, int64_t, int64_t) const override { return 0; }
 
-  size_t linear_layers(const MixerOptions&) const override { return 1; }
-
-  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
-    std::vector<ParameterSpec> specs;
-    declare_linear(specs, "W_decay", options.n_embd, decay_biases(sizes.value, rules_of(options.dialect).spread_starts),
-                   options.bias);
-    return specs;
-  }
-
-  std::vector<int64_t> trailing_widths(const MixerOptions&, const MixerSizes& sizes) const override {
-    return {sizes.value};
+  std::vector<Part> parts(const MixerOptions& options, const MixerSizes& sizes) const override {
+    return {decay_part(options, sizes.value)};
   }
 
   Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
@@ -31,8 +21,8 @@ class RnnDecayPrior final : public Prior {
   }
 
   Read read(const PriorCall& call) const override {
-    const at::Tensor decay = by_head(call.projected[0], call.options.n_head, call.modulations[0]);
-    return call.keep_sums(decay_read(-at::softplus(decay), call.value, call.beta, call.recurrent()));
+    const at::Tensor log_decay = -at::softplus(call.by_head(kDecay));
+    return call.keep_sums(decay_read(log_decay, call.value, call.beta, call.recurrent()));
   }
 };
 

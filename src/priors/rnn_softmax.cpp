@@ -12,7 +12,7 @@
 namespace fem {
 namespace {
 
-// [B, T, H, K] -> [B, T, H, V]: the keys of a head serve its channels in turn.
+// [B, T, H, K] -> [B, T, H, V]: channel c of a head has key c mod K.
 at::Tensor repeated(const at::Tensor& x, int64_t head_value) {
   const int64_t width = width_of(x);
   return width == head_value ? x : x.repeat({1, 1, 1, head_value / width});
@@ -35,19 +35,9 @@ class RnnSoftmaxPrior final : public Prior {
     return width;
   }
 
-  size_t linear_layers(const MixerOptions& options) const override {
-    return rules_of(options.dialect).aft_has_query ? 2 : 1;
-  }
-
-  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
-    if (rules_of(options.dialect).aft_has_query) return declare_query_and_key(options, sizes);
-    std::vector<ParameterSpec> specs;
-    declare_linear(specs, "W_k", options.n_embd, sizes.key, options.bias);
-    return specs;
-  }
-
-  std::vector<int64_t> leading_widths(const MixerOptions& options, const MixerSizes& sizes) const override {
-    return std::vector<int64_t>(linear_layers(options), sizes.key);
+  std::vector<Part> parts(const MixerOptions& options, const MixerSizes& sizes) const override {
+    if (!rules_of(options.dialect).aft_has_query) return {key_part(options, sizes)};
+    return query_and_key_parts(options, sizes);
   }
 
   Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
@@ -55,10 +45,8 @@ class RnnSoftmaxPrior final : public Prior {
   }
 
   Read read(const PriorCall& call) const override {
-    if (!call.rules().aft_has_query) {
-      const at::Tensor key = by_head(call.projected[0], call.options.n_head, call.modulations[0], rotation(call));
-      return call.keep_sums(aft_read(key, call.value, call.beta, call.recurrent()));
-    }
+    if (!call.rules().aft_has_query)
+      return call.keep_sums(aft_read(call.by_head(kKey, rotation(call)), call.value, call.beta, call.recurrent()));
     const auto [query, key] = query_and_key(call);
     const at::Tensor gate = repeated(positive_direction(query, call.options.eps), call.sizes.head_value);
     const RecurrentRead read =

@@ -4,7 +4,6 @@
 #include "fem/ops/softmax_read.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "priors/keys_and_values.h"
-#include "priors/prior.h"
 #include "priors/query_key.h"
 
 namespace fem {
@@ -20,14 +19,8 @@ Read attention_read(const at::Tensor& query, const at::Tensor& key, const at::Te
 
 class SoftmaxPrior final : public Prior {
  public:
-  size_t linear_layers(const MixerOptions&) const override { return 2; }
-
-  std::vector<ParameterSpec> parameters(const MixerOptions& options, const MixerSizes& sizes) const override {
-    return declare_query_and_key(options, sizes);
-  }
-
-  std::vector<int64_t> leading_widths(const MixerOptions&, const MixerSizes& sizes) const override {
-    return {sizes.key, sizes.key};
+  std::vector<Part> parts(const MixerOptions& options, const MixerSizes& sizes) const override {
+    return query_and_key_parts(options, sizes);
   }
 
   Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {

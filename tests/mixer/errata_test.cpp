@@ -34,7 +34,10 @@ INSTANTIATE_TEST_SUITE_P(Layer, ErrataInDialect, ::testing::ValuesIn(all_dialect
 TEST_P(ErrataInDialect, BetaStartsNearTwo) {
   FreeEnergyMixer mixer = open_layer(false);
   const at::NoGradGuard no_gradients;
-  for (at::Tensor& weight : mixer->weights.prior) weight.zero_();  // an even prior
+  for (LinearWeights& layer : mixer->weights.prior) {  // an even prior
+    layer.weight.zero_();
+    layer.bias.zero_();
+  }
   mixer->weights.value.weight.copy_(at::eye(16));
   mixer->weights.value.bias.zero_();
   mixer->weights.temperature_gate.bias.fill_(1e4);  // the free energy

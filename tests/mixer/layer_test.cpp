@@ -314,5 +314,17 @@ TEST(FreeEnergyMixer, RefusesInputsItCannotTake) {
     EXPECT_TRUE(fails_with("expected cu_seqlens to run from 0 to T", call(row, packed(borders))));
 }
 
+TEST(FreeEnergyMixer, RefusesWeightsOfOtherOptions) {
+  MixerOptions options = small_options();
+  options.use_outer_gate = false;
+  const FreeEnergyMixer mixer = random_mixer(options);
+  const at::Tensor x = random_tokens(2, 4, options);
+  const auto call = [&] { mix(x, mixer->weights, options); };
+  options.use_outer_gate = true;
+  EXPECT_TRUE(fails_with("mix: expected weights with W_gate, got none; weights belong to the options", call));
+  options.prior_type = PriorType::kGla;
+  EXPECT_TRUE(fails_with("mix: expected weights with 3 parts of prior gla, got 2; weights belong to", call));
+}
+
 }  // namespace
 }  // namespace fem

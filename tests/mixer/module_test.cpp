@@ -59,6 +59,27 @@ TEST(FreeEnergyMixerModule, RegistersWhatItDeclaresInThatOrder) {
   EXPECT_EQ(registered["tdc.bwd.out_proj"].size(0), *options.conv_hidden / 2);
 }
 
+// Weights travel as lists in this order, and one seed gives the same weights, as long as it stays.
+TEST(FreeEnergyMixerModule, DeclaresItsPartsInTheAuthorsOrder) {
+  MixerOptions options = small_options();
+  options.bias = options.use_conv = false;
+  const auto names_of = [&](PriorType prior, Dialect dialect = Dialect::kCorrected) {
+    options.prior_type = prior;
+    options.dialect = dialect;
+    options.mamba_interact = prior == PriorType::kMamba;
+    std::string names;
+    for (const ParameterSpec& spec : mixer_parameters(options)) names += " " + spec.name;
+    return names;
+  };
+  const std::string first = " W_v.weight W_o.weight", last = " W_lambda.weight W_gate.weight _beta_param";
+  for (const PriorType prior : {PriorType::kSoftmax, PriorType::kLinear, PriorType::kRnnSoftmax})
+    EXPECT_EQ(names_of(prior), first + " W_q.weight W_k.weight" + last);
+  EXPECT_EQ(names_of(PriorType::kRnnSoftmax, Dialect::kPaper), first + " W_k.weight" + last);
+  EXPECT_EQ(names_of(PriorType::kGla), first + " W_q.weight W_k.weight W_decay.weight" + last);
+  EXPECT_EQ(names_of(PriorType::kRnnDecay), first + " W_decay.weight" + last);
+  EXPECT_EQ(names_of(PriorType::kMamba), first + " W_p.weight A_log D_diag W_interact" + last);
+}
+
 TEST(FreeEnergyMixerModule, HasNoParameterForWhatIsSwitchedOff) {
   MixerOptions options = small_options();
   options.use_lse = options.use_temperature = options.use_outer_gate = options.use_conv = options.bias = false;

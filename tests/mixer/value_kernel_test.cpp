@@ -48,8 +48,7 @@ struct Layer {
   // w_tc(i) = (1 - lambda_tc) p_t(i) + lambda_tc q_tc(i), [T, E, T]
   at::Tensor token_weights() const {
     const MixerWeights& w = mixer->weights;
-    const at::Tensor query = by_head(at::linear(x, w.prior[0], w.prior[1])[0]);
-    const at::Tensor key = by_head(at::linear(x, w.prior[2], w.prior[3])[0]);
+    const at::Tensor query = by_head(projected(w.prior[0])), key = by_head(projected(w.prior[1]));
     const at::Tensor later = at::ones({kTokens, kTokens}, at::kBool).triu(1);
     const at::Tensor scores = (at::einsum("thk,ihk->hti", {query, key}) / std::sqrt(static_cast<double>(key.size(-1))))
                                   .masked_fill(later, -INFINITY);

@@ -5,9 +5,8 @@
 
 #include "fem/ops/gated_read.h"
 #include "fem/ops/softmax_read.h"
-#include "mixer/parameters.h"
+#include "nn/parameters.h"
 #include "priors/prior.h"
-#include "priors/projection.h"
 
 namespace fem {
 namespace {
@@ -29,10 +28,8 @@ ArgmaxModel::ArgmaxModel(const ArgmaxConfig& config) : config_(config), options_
   at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(config.seed));
   const auto add = [&](const ParameterSpec& spec) { parameters_[spec.name] = initial_value(spec, generator); };
   // The prior's come first so that both mixers start from the same one.
-  for (const ParameterSpec& spec : prior_of(options_.prior_type).parameters(options_, sizes_of(options_))) {
-    add(spec);
-    prior_names_.push_back(spec.name);
-  }
+  for (const Part& part : prior_of(options_.prior_type).parts(options_, sizes_of(options_)))
+    for (const ParameterSpec& spec : parameters_of(part)) add(spec);
   if (config.mixer == "fem") {
     std::vector<ParameterSpec> gate;
     declare_linear(gate, "W_lambda", config.dim, config.dim, /*bias=*/true);
@@ -54,22 +51,17 @@ Read ArgmaxModel::read(const at::Tensor& x, const at::Tensor& value, const std::
     return softmax_read(heads(linear("W_q", x.slice(1, last))), heads(linear("W_k", x)), value, beta);
   }
   const Prior& prior = prior_of(options_.prior_type);
-  std::vector<at::Tensor> weights;
-  for (const std::string& name : prior_names_) weights.push_back(parameters_.at(name));
-  std::vector<LinearWeights> layers;
-  for (size_t i = 0; i < prior.linear_layers(options_); ++i) layers.push_back({weights[2 * i], weights[2 * i + 1]});
-  weights.erase(weights.begin(), weights.begin() + 2 * layers.size());
-  const std::vector<Modulation> unconditioned(prior_names_.size());
-  const Read all = prior.read({project(x, layers),
-                               value,
-                               beta,
-                               at::arange(x.size(1)),
-                               weights,
-                               unconditioned,
-                               options_,
-                               sizes_of(options_),
-                               {},
-                               nullptr});
+  const MixerSizes sizes = sizes_of(options_);
+  std::vector<AppliedPart> bound;
+  for (const Part& part : prior.parts(options_, sizes)) {
+    const std::string name = part.name->text;
+    if (part.kind == Part::Kind::kParameter)
+      bound.push_back({part, {parameters_.at(name), {}}});
+    else
+      bound.push_back({part, {parameters_.at(name + ".weight"), parameters_.at(name + ".bias")}});
+  }
+  const AppliedParts parts(x, bound);
+  const Read all = prior.read({parts, value, beta, at::arange(x.size(1)), options_, sizes, {}, nullptr});
   return {all.mean.slice(1, last), beta ? all.free_energy.slice(1, last) : at::Tensor()};
 }
 

@@ -26,7 +26,6 @@ class ArgmaxModel {
 
   ArgmaxConfig config_;
   MixerOptions options_;  // of the layer that the prior would be part of
-  std::vector<std::string> prior_names_;
   NamedTensors parameters_;
 };
 
