@@ -1,6 +1,7 @@
 // The Free Energy Mixer: everything public.
 #pragma once
 
+#include "fem/backbone.h"
 #include "fem/generate.h"
 #include "fem/io/mixer_file.h"
 #include "fem/io/model_folder.h"

@@ -8,4 +8,7 @@ namespace fem {
 void check_call(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
                 const MixerState* state);
 
+// The same of the tokens that are real and of packed sequences; who complains.
+void check_batch(const char* who, const at::Tensor& x, const Batch& batch);
+
 }  // namespace fem

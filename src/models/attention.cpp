@@ -1,16 +1,12 @@
-#include "models/attention.h"
-
+// attention: four projections, rotary positions, torch's fused attention kernel.
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
-#include <set>
-
 #include "fem/ops/modulate.h"
-#include "io/mixer_config.h"
 #include "mixer/positions.h"
 #include "mixer/streaming.h"
+#include "models/token_mixer.h"
+#include "models/traced.h"
 #include "nn/linear.h"
-#include "nn/parameters.h"
 #include "ops/sequences.h"
 #include "priors/keys_and_values.h"
 #include "util/check.h"
@@ -18,72 +14,34 @@
 namespace fem {
 namespace {
 
-// [B, T, H, K] each; mask true where a query may look.
-at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                  const std::optional<at::Tensor>& mask, bool causal) {
-  return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, 0.0,
-                                          causal)
+struct AttentionWeights {
+  LinearWeights query, key, value, output;
+};
+
+AttentionWeights attention_weights(const std::vector<at::Tensor>& weights, bool bias) {
+  auto next = weights.begin();
+  const auto linear = [&] {
+    const at::Tensor weight = *next++;
+    return LinearWeights{weight, bias ? *next++ : at::Tensor()};
+  };
+  const LinearWeights query = linear(), key = linear(), value = linear();
+  return {query, key, value, linear()};
+}
+
+// Queries, keys and values, [B, T, H, K] each.
+struct Heads {
+  at::Tensor query, key, value;
+};
+
+// visible: [.., Tq, Tk] true where a query may look, besides what causal says.
+at::Tensor attend(const Heads& h, const std::optional<at::Tensor>& visible, bool causal) {
+  return at::scaled_dot_product_attention(h.query.transpose(1, 2), h.key.transpose(1, 2), h.value.transpose(1, 2),
+                                          visible, 0.0, causal)
       .transpose(1, 2);
 }
 
-}  // namespace
-
-void check_attention(const MixerOptions& options) {
-  static const std::set<std::string> taken{"n_embd", "n_head", "bias", "use_rope", "rope_theta"};
-  const nlohmann::json set = to_json(options), defaults = to_json(MixerOptions());
-  for (const auto& [name, value] : set.items())
-    FEM_CHECK(taken.count(name) || value == defaults[name], "attention: plain attention has no mixer option ", name,
-              "; remove it, or set block_mixer to \"fem\"");
-  FEM_CHECK(options.n_head >= 1 && options.n_embd % (2 * options.n_head) == 0,
-            "attention: expected n_embd to be a multiple of twice n_head, got ", options.n_embd, " and ",
-            options.n_head);
-}
-
-std::vector<ParameterSpec> attention_parameters(const MixerOptions& options) {
-  std::vector<ParameterSpec> specs;
-  for (const char* name : {"query", "key", "value", "output"})
-    declare_linear(specs, name, options.n_embd, options.n_embd, options.bias);
-  return specs;
-}
-
-AttentionImpl::AttentionImpl(const MixerOptions& options) : options_(options) {
-  std::vector<at::Tensor*> slots;
-  for (LinearWeights* linear : {&query_, &key_, &value_, &output_}) {
-    slots.push_back(&linear->weight);
-    if (options.bias) slots.push_back(&linear->bias);
-  }
-  const std::vector<ParameterSpec> specs = attention_parameters(options);
-  for (size_t i = 0; i < specs.size(); ++i) *slots[i] = register_dotted(*this, specs[i].name, initial_value(specs[i]));
-}
-
-at::Tensor AttentionImpl::forward(const at::Tensor& x, const Batch& batch, MixerState* state) {
-  if (!state) return attended(x, batch, nullptr);
-  const int64_t width = options_.n_embd / options_.n_head;
-  Memory memory = memory_of_keys_and_values(options_.n_head, width, width, x.scalar_type());
-  memory.layer = "attention, " + rope_words(options_);
-  return stream("attention", x, batch, memory, *state, [&](MixerState& next) { return attended(x, batch, &next); });
-}
-
-at::Tensor AttentionImpl::attended(const at::Tensor& x, const Batch& batch, MixerState* state) const {
-  std::vector<int64_t> borders;
-  if (batch.cu_seqlens) borders = borders_of(*batch.cu_seqlens, x.size(1), "attention");
-  const std::vector<at::Tensor> projected = project(x, {query_, key_, value_});
-  AfterModulation turned;
-  if (options_.rotates())
-    turned.rotation =
-        rotation_of(positions_of(x, batch, state).index, options_.n_embd / options_.n_head, options_.rope_theta);
-  const auto heads = [&](size_t index, const AfterModulation& after) {
-    return by_head(projected[index], options_.n_head, {}, after);
-  };
-  const at::Tensor query = heads(0, turned), key = heads(1, turned), value = heads(2, {});
-  const at::Tensor read =
-      batch.cu_seqlens ? packed(query, key, value, borders) : padded(query, key, value, batch, state);
-  return project(read.flatten(2), {output_})[0];
-}
-
 // Neighbouring sequences of one length are a batch: torch's attention knows no borders.
-at::Tensor AttentionImpl::packed(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                 const std::vector<int64_t>& borders) const {
+at::Tensor attend_packed(const Heads& h, const std::vector<int64_t>& borders, bool causal) {
   std::vector<at::Tensor> reads;
   for (size_t first = 0, next; first + 1 < borders.size(); first = next) {
     const int64_t length = borders[first + 1] - borders[first];
@@ -92,26 +50,98 @@ at::Tensor AttentionImpl::packed(const at::Tensor& query, const at::Tensor& key,
     const auto batch_of = [&](const at::Tensor& rows) {
       return rows.narrow(1, borders[first], borders[next] - borders[first]).unflatten(1, {-1, length}).squeeze(0);
     };
-    reads.push_back(
-        attend(batch_of(query), batch_of(key), batch_of(value), {}, /*causal=*/true).flatten(0, 1).unsqueeze(0));
+    const Heads sequences{batch_of(h.query), batch_of(h.key), batch_of(h.value)};
+    reads.push_back(attend(sequences, {}, causal).flatten(0, 1).unsqueeze(0));
   }
-  return reads.empty() ? value : at::cat(reads, 1);
+  return reads.empty() ? h.value : at::cat(reads, 1);
+}
+
+// The same where a graph is made and the borders have no values yet.
+at::Tensor attend_packed_traced(const Heads& h, const at::Tensor& cu_seqlens, bool causal) {
+  const at::Tensor token = at::arange(h.query.sym_size(1), cu_seqlens.options());
+  const at::Tensor sequence = at::bucketize(token, cu_seqlens, /*out_int32=*/false, /*right=*/true);
+  const at::Tensor together = sequence.unsqueeze(1) == sequence;
+  return attend(h, causal ? together.tril() : together, /*causal=*/false);
 }
 
 // Rows of a batch, with padding and with a past if there is any. A padded token is no position and nobody sees it.
-at::Tensor AttentionImpl::padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                 const Batch& batch, MixerState* state) const {
-  const int64_t length = query.size(1), past = state ? state->tokens : 0;
-  KeysAndValues seen{key, value, batch.mask};
+at::Tensor attend_padded(const Heads& h, const Batch& batch, MixerState* state, bool causal) {
+  const int64_t past = state ? state->tokens : 0;
+  const c10::SymInt length = h.query.sym_size(1), all = length + past;
+  KeysAndValues seen{h.key, h.value, batch.mask};
   if (state) seen = remember(state->caches, seen);
-  if (!seen.mask && past == 0) return attend(query, seen.key, seen.value, {}, /*causal=*/true);
-  if (!seen.mask && length == 1) return attend(query, seen.key, seen.value, {}, /*causal=*/false);
-  at::Tensor visible = at::ones({length, past + length}, query.options().dtype(at::kBool)).tril(past);
+  const Heads known{h.query, seen.key, seen.value};
+  if (!seen.mask && past == 0) return attend(known, {}, causal);
+  if (!seen.mask && length == 1) return attend(known, {}, /*causal=*/false);
+  const auto bools = h.query.options().dtype(at::kBool);
+  const at::Tensor earlier = at::ones_symint({length, all}, bools);
+  at::Tensor visible = causal ? earlier.tril(past) : earlier;
   // A padded query sees itself, so that no row is empty: its output is nobody's.
   if (seen.mask)
-    visible = visible.logical_and(seen.mask->view({-1, 1, 1, past + length}))
-                  .logical_or(at::eye(length, past + length, visible.options()).roll(past, 1));
-  return attend(query, seen.key, seen.value, visible, /*causal=*/false);
+    visible = visible.logical_and(seen.mask->unsqueeze(1).unsqueeze(1))
+                  .logical_or(at::eye_symint(length, all, bools).roll(past, 1));
+  return attend(known, visible, /*causal=*/false);
+}
+
+at::Tensor attention(const at::Tensor& x, const AttentionWeights& w, const MixerOptions& options, const Batch& batch,
+                     MixerState* state) {
+  const std::vector<at::Tensor> projected = project(x, {w.query, w.key, w.value});
+  AfterModulation rotated;
+  if (options.rotates())
+    rotated.rotation =
+        rotation_of(positions_of(x, batch, state).index, options.n_embd / options.n_head, options.rope_theta);
+  const auto heads = [&](size_t index, const AfterModulation& after) {
+    return by_head(projected[index], options.n_head, {}, after);
+  };
+  const Heads h{heads(0, rotated), heads(1, rotated), heads(2, {})};
+  at::Tensor read;
+  if (!batch.cu_seqlens)
+    read = attend_padded(h, batch, state, options.causal);
+  else if (is_traced(*batch.cu_seqlens))
+    read = attend_packed_traced(h, *batch.cu_seqlens, options.causal);
+  else
+    read = attend_packed(h, borders_of(*batch.cu_seqlens, x.size(1), "attention"), options.causal);
+  return project(read.flatten(2), {w.output})[0];
+}
+
+Memory attention_memory(const MixerOptions& options, at::ScalarType dtype) {
+  const int64_t width = options.n_embd / options.n_head;
+  Memory memory = memory_of_keys_and_values(options.n_head, width, width, dtype);
+  memory.layer = "attention, " + rope_words(options);
+  return memory;
+}
+
+class AttentionMixer final : public TokenMixer {
+ public:
+  void check(const BackboneOptions& options) const override {
+    check_taken(options.mixer, "plain attention", {"bias", "causal", "use_rope", "rope_theta"});
+    FEM_CHECK(options.n_embd % (2 * options.n_head) == 0,
+              "attention: expected n_embd to be a multiple of twice n_head, got ", options.n_embd, " and ",
+              options.n_head);
+  }
+
+  std::vector<ParameterSpec> parameters(const BackboneOptions& options, int64_t) const override {
+    std::vector<ParameterSpec> specs;
+    for (const char* name : {"query", "key", "value", "output"})
+      declare_linear(specs, name, options.n_embd, options.n_embd, options.mixer.bias);
+    return specs;
+  }
+
+  Mix bind(const BackboneOptions& options, int64_t, const std::vector<at::Tensor>& weights) const override {
+    return [w = attention_weights(weights, options.mixer.bias), mixer = options.mixer](
+               const at::Tensor& x, const Batch& batch, MixerState* state, bool /*training*/) {
+      if (!state) return attention(x, w, mixer, batch, nullptr);
+      return stream("attention", x, batch, attention_memory(mixer, x.scalar_type()), *state,
+                    [&](MixerState& next) { return attention(x, w, mixer, batch, &next); });
+    };
+  }
+};
+
+}  // namespace
+
+const TokenMixer& attention_mixer() {
+  static const AttentionMixer mixer;
+  return mixer;
 }
 
 }  // namespace fem

@@ -10,7 +10,8 @@
 namespace fem {
 namespace {
 
-using F = std::function<at::Tensor(const at::Tensor&)>;
+using Tensors = std::vector<at::Tensor>;
+using F = std::function<Tensors(const Tensors&)>;
 
 struct Again : torch::CustomClassHolder {
   F f;
@@ -44,38 +45,46 @@ class RandomStateGuard {
 
 class Recompute : public torch::autograd::Function<Recompute> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const F& f) {
+  static Tensors forward(torch::autograd::AutogradContext* context, at::TensorList x, const F& f) {
     const auto again = c10::make_intrusive<Again>();
     again->f = f;
     again->random_state = at::detail::getDefaultCPUGenerator().get_state();
     again->autocast = at::autocast::is_autocast_enabled(at::kCPU);
     context->saved_data["again"] = c10::IValue::make_capsule(again);
-    context->save_for_backward({x});
+    context->save_for_backward(x.vec());
     const at::NoGradGuard no_grad;
-    return f(x);
+    return f(x.vec());
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
     const auto capsule = context->saved_data["again"].toCapsule();
     const auto& again = static_cast<const Again&>(*capsule);
-    at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
-    at::Tensor y;
+    Tensors x, y, of_x;
+    for (const at::Tensor& saved : context->get_saved_variables()) x.push_back(saved.detach().requires_grad_(true));
     {
       const at::AutoGradMode with_gradients(true);
       const AutocastGuard autocast(again.autocast);
       const RandomStateGuard random(again.random_state);
       y = again.f(x);
     }
-    torch::autograd::backward({y}, {gradients[0]});
-    return {x.grad(), at::Tensor()};
+    // What nobody used has no gradient.
+    Tensors used, of_used;
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      used.push_back(y[i]);
+      of_used.push_back(gradients[i]);
+    }
+    torch::autograd::backward(used, of_used);
+    for (const at::Tensor& input : x) of_x.push_back(input.grad());
+    of_x.emplace_back();  // of f
+    return of_x;
   }
 };
 
 }  // namespace
 
-at::Tensor recomputed(const F& f, const at::Tensor& x) {
-  return at::GradMode::is_enabled() ? Recompute::apply(x, f) : f(x);
+Tensors recomputed(const F& f, const Tensors& x) {
+  return at::GradMode::is_enabled() ? Recompute::apply(at::TensorList(x), f) : f(x);
 }
 
 }  // namespace fem

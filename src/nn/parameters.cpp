@@ -33,4 +33,10 @@ at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at
   return register_dotted(*child, name.substr(dot + 1), std::move(parameter));
 }
 
+std::vector<at::Tensor> register_parameters(torch::nn::Module& root, const std::vector<ParameterSpec>& specs) {
+  std::vector<at::Tensor> parameters;
+  for (const ParameterSpec& spec : specs) parameters.push_back(register_dotted(root, spec.name, initial_value(spec)));
+  return parameters;
+}
+
 }  // namespace fem

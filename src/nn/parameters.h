@@ -22,4 +22,7 @@ at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator>
 // Registers "tdc.fwd.ln.weight" as parameter "weight" of module "ln" of module "fwd" of module "tdc" of root.
 at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter);
 
+// Registers all of them as they start and returns them in their order.
+std::vector<at::Tensor> register_parameters(torch::nn::Module& root, const std::vector<ParameterSpec>& specs);
+
 }  // namespace fem

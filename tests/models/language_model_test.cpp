@@ -123,6 +123,20 @@ TEST(LanguageModels, SurpriseInBlocksIsCrossEntropyWithItsGradient) {
   EXPECT_TRUE(at::allclose(embedding.grad(), expected, 1e-4, 1e-5));
 }
 
+TEST(LanguageModels, IgnoredTargetsHaveNoLossAndNoGradient) {
+  LanguageModel model = random_model(every_mixer()[1], kVocabulary);
+  const at::Tensor tokens = random_tokens(2, 6), whole = model->surprise(tokens, tokens);
+  at::Tensor targets = tokens.clone();
+  targets.slice(1, 4).fill_(LanguageModelImpl::kIgnored);
+  const at::Tensor some = model->surprise(tokens, targets);
+  EXPECT_TRUE(some.slice(1, 0, 4).equal(whole.slice(1, 0, 4)));
+  EXPECT_TRUE(some.slice(1, 4).eq(0).all().item<bool>());
+  const auto gradient = [&](const at::Tensor& loss) {
+    return torch::autograd::grad({loss}, {model->parameters()[0]}, {}, /*retain_graph=*/true)[0];
+  };
+  EXPECT_TRUE(at::allclose(gradient(some.sum()), gradient(whole.slice(1, 0, 4).sum()), 1e-5, 1e-6));
+}
+
 TEST(LanguageModels, WrongTokensAndOptionsAreRefused) {
   LanguageModel model = random_model(every_mixer()[1], kVocabulary);
   EXPECT_TRUE(fails_with("expected tokens from 0 to 22, got 23", [&] { model(at::full({1, 2}, 23, at::kLong)); }));
@@ -156,7 +170,7 @@ TEST(LanguageModelStates, BelongToTheirModel) {
 
   LanguageModelOptions options = model->options;
   options.n_layer = 3;
-  EXPECT_TRUE(refused_by(options, "language model: expected a state of 3 layers, got one of 2; it belongs to another"));
+  EXPECT_TRUE(refused_by(options, "backbone: expected a state of 3 layers, got one of 2; it belongs to another"));
   options = model->options;
   options.mixer.use_rope = false;
   EXPECT_TRUE(refused_by(options,

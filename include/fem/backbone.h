@@ -1,0 +1,90 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "fem/mixer.h"
+
+namespace fem {
+
+// What mixes the tokens of a block, a row each of src/models/token_mixers.cpp: a Free Energy Mixer, or plain attention
+// on torch's fused kernels to compare it with.
+enum class BlockMixer { kFem, kAttention };
+template <>
+struct Spelling<BlockMixer> {
+  static constexpr std::array values{std::pair{std::string_view("fem"), BlockMixer::kFem},
+                                     std::pair{std::string_view("attention"), BlockMixer::kAttention}};
+};
+
+// Pre-norm blocks of token mixer and SwiGLU MLP, and a norm after the last.
+struct BackboneOptions {
+  int64_t n_embd = 0;
+  int64_t n_head = 0;
+  int64_t n_layer = 0;
+  int64_t mlp_width = 0;
+  double norm_eps = 1e-5;
+  BlockMixer block_mixer = BlockMixer::kFem;
+  MixerOptions mixer;  // n_embd and n_head follow the backbone's; causal = false: an encoder
+};
+
+// Calls visit(name, field, help) for every field but mixer.
+template <typename Options, typename Visitor>
+void visit_backbone_options(Options& o, Visitor&& visit) {
+  visit("n_embd", o.n_embd, "model width D");
+  visit("n_head", o.n_head, "heads H");
+  visit("n_layer", o.n_layer, "blocks");
+  visit("mlp_width", o.mlp_width, "hidden width of the SwiGLU MLP");
+  visit("norm_eps", o.norm_eps, "added to the mean square in RMSNorm");
+  visit("block_mixer", o.block_mixer, "fem, or attention: plain attention on torch's kernels");
+}
+
+// Every parameter of a configuration in a fixed order, without allocating it.
+std::vector<ParameterSpec> backbone_parameters(const BackboneOptions& options);
+
+// What a backbone remembers of the tokens it has seen. Copies are snapshots, as a MixerState's.
+struct BackboneState {
+  std::vector<MixerState> layers;
+
+  BackboneState select(const at::Tensor& batch_index) const;  // rows by index: reorder, repeat or drop
+};
+
+// The name and value of everything a forward pass makes, in order, for finding where numbers stop being finite.
+using Trace = std::vector<std::pair<std::string, at::Tensor>>;
+
+class BoundBackbone;
+
+// The body of a model: hidden states x [B, T, D] -> [B, T, D], normed.
+class BackboneImpl : public torch::nn::Module {
+ public:
+  explicit BackboneImpl(const BackboneOptions& options);
+
+  // batch: padding, or the borders of sequences packed in one row.
+  at::Tensor forward(const at::Tensor& x, const Batch& batch = {});
+  // Continues where the state stands and moves it on. Causal only, without gradients.
+  at::Tensor forward(const at::Tensor& x, BackboneState& state, const Batch& batch = {});
+
+  Trace trace(const at::Tensor& x, const Batch& batch = {});
+
+  const BackboneOptions options;
+  bool recompute = false;  // trade time for memory: keep only the input of each block for backward
+
+ private:
+  std::shared_ptr<const BoundBackbone> bound_;
+};
+
+class Backbone : public torch::nn::ModuleHolder<BackboneImpl> {
+ public:
+  using torch::nn::ModuleHolder<BackboneImpl>::ModuleHolder;
+  using Impl = BackboneImpl;
+
+  template <typename... Arguments>
+  at::Tensor operator()(Arguments&&... arguments) const {
+    return impl_->forward(std::forward<Arguments>(arguments)...);
+  }
+};
+
+}  // namespace fem

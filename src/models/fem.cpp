@@ -1,0 +1,34 @@
+// fem: the Free Energy Mixer.
+#include "mixer/parameters.h"
+#include "nn/parameters.h"
+#include "models/token_mixer.h"
+
+namespace fem {
+namespace {
+
+class FemMixer final : public TokenMixer {
+ public:
+  void check(const BackboneOptions& options) const override { sizes_of(options.mixer); }
+
+  std::vector<ParameterSpec> parameters(const BackboneOptions& options, int64_t) const override {
+    return mixer_parameters(options.mixer);
+  }
+
+  Mix bind(const BackboneOptions& options, int64_t, const std::vector<at::Tensor>& weights) const override {
+    MixerWeights bound;
+    auto next = weights.begin();
+    visit_parameters(options.mixer, bound, [&](const ParameterSpec&, at::Tensor& slot) { slot = *next++; });
+    return [bound, mixer = options.mixer](const at::Tensor& x, const Batch& batch, MixerState* state, bool training) {
+      return mix(x, bound, mixer, batch, state, training);
+    };
+  }
+};
+
+}  // namespace
+
+const TokenMixer& fem_mixer() {
+  static const FemMixer mixer;
+  return mixer;
+}
+
+}  // namespace fem

@@ -1,0 +1,36 @@
+// What happens between the hidden states and the output of a block's token mixer: x + y, and rules with a memory of
+// earlier updates. A new one is a class in residual.cpp and a row of residual_of.
+#pragma once
+
+#include <vector>
+
+#include "fem/backbone.h"
+
+namespace fem {
+
+// What goes from block to block.
+struct Stream {
+  at::Tensor x;         // hidden states [B, T, D]
+  at::Tensor velocity;  // [B, T, D], of rules that have one: the decayed sum of earlier updates; undefined: zero
+};
+
+class Residual {
+ public:
+  virtual ~Residual() = default;
+
+  // Its learned coefficients, of each layer.
+  virtual std::vector<ParameterSpec> parameters() const { return {}; }
+
+  // The point at which the mixer is asked for its update; x itself unless the rule looks ahead along the velocity.
+  virtual at::Tensor input(const Stream& stream, const std::vector<at::Tensor>& /*coefficients*/) const {
+    return stream.x;
+  }
+
+  // The stream after an update [B, T, D].
+  virtual Stream step(const Stream& stream, const at::Tensor& update,
+                      const std::vector<at::Tensor>& coefficients) const = 0;
+};
+
+const Residual& residual_of(const BackboneOptions& options);
+
+}  // namespace fem

@@ -1,0 +1,39 @@
+// The interface of what mixes the tokens of a block. A new one is a file in this folder and a row in token_mixers.cpp.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fem/backbone.h"
+
+namespace fem {
+
+// A mixer of one layer on its weights: x [B, T, D] -> y [B, T, D]. With a state, which only a streaming mixer is given,
+// x continues the tokens the state has seen (mixer/streaming.h); training: dropout.
+using Mix = std::function<at::Tensor(const at::Tensor& x, const Batch& batch, MixerState* state, bool training)>;
+
+class TokenMixer {
+ public:
+  virtual ~TokenMixer() = default;
+
+  // Throws one clear sentence if it cannot be built so.
+  virtual void check(const BackboneOptions& options) const = 0;
+
+  // What it learns. Every layer has the same list; where it starts may depend on the layer, 0 being the first.
+  virtual std::vector<ParameterSpec> parameters(const BackboneOptions& options, int64_t layer) const = 0;
+
+  // On weights in the order of parameters(). Bound once by a module, at every call by who holds the weights himself.
+  virtual Mix bind(const BackboneOptions& options, int64_t layer, const std::vector<at::Tensor>& weights) const = 0;
+
+  // Can it continue a state?
+  virtual bool streams() const { return true; }
+};
+
+const TokenMixer& token_mixer_of(BlockMixer mixer);
+
+// Refuses every mixer option that is set and not taken; who: "plain attention". n_embd and n_head are always taken.
+void check_taken(const MixerOptions& options, const char* who, const std::set<std::string>& taken);
+
+}  // namespace fem

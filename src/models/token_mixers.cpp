@@ -1,0 +1,30 @@
+#include <nlohmann/json.hpp>
+
+#include "io/mixer_config.h"
+#include "models/token_mixer.h"
+#include "util/check.h"
+
+namespace fem {
+
+const TokenMixer& fem_mixer();
+const TokenMixer& attention_mixer();
+
+const TokenMixer& token_mixer_of(BlockMixer mixer) {
+  switch (mixer) {
+    case BlockMixer::kFem:
+      return fem_mixer();
+    case BlockMixer::kAttention:
+      return attention_mixer();
+  }
+  FEM_CHECK(false, "token_mixer_of: expected one of the mixers in fem/backbone.h, got number ",
+            static_cast<int>(mixer));
+}
+
+void check_taken(const MixerOptions& options, const char* who, const std::set<std::string>& taken) {
+  const nlohmann::json set = to_json(options), defaults = to_json(MixerOptions());
+  for (const auto& [name, value] : set.items())
+    FEM_CHECK(name == "n_embd" || name == "n_head" || taken.count(name) || value == defaults[name],
+              "block_mixer: ", who, " has no mixer option ", name, "; remove it, or set block_mixer to \"fem\"");
+}
+
+}  // namespace fem
