@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -90,8 +91,7 @@ class FreeEnergyMixerConfig:
 
     def to_json(self) -> str:
         """Every field as a JSON object, checked."""
-        for name, value in vars(self).items():
-            _check_plain(name, value)
+        check_plain("mixer options", vars(self))
         checked: str = torch.ops.fem.mixer_config(json.dumps(vars(self)))
         return checked
 
@@ -126,9 +126,10 @@ class LetterChoice:
         return self.words
 
 
-def _check_plain(name: str, value: Any) -> None:
-    # What JSON cannot carry; the library checks the rest.
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"mixer options: expected {name} to be a finite number, got {value}")
-    if not isinstance(value, bool | int | float | str | None):
-        raise ValueError(f"mixer options: expected {name} to be a plain Python value, got {value!r}")
+def check_plain(whose: str, options: Mapping[str, Any]) -> None:
+    """Refuses what JSON cannot carry; the library checks the rest."""
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{whose}: expected {name} to be a finite number, got {value}")
+        if not isinstance(value, bool | int | float | str | None):
+            raise ValueError(f"{whose}: expected {name} to be a plain Python value, got {value!r}")

@@ -11,60 +11,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fem._attention import Attention
 from fem._files import model_folder, read_bytes, write_atomically
 from fem._generate import GenerateOptions, generate_texts, generate_tokens, stream_texts
 from fem._likelihood import BATCH_TOKENS, Likelihood, likelihoods, pair
-from fem._model_state import AttentionState, LanguageModelState, LayerState
+from fem._model_state import LanguageModelState
+from fem._parameters import add_parameters, parameters_of
 from fem.language_model_config import LanguageModelConfig
-from fem.mixer import FreeEnergyMixer
 from fem.state import MixerState
 from fem.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["GenerateOptions", "LanguageModel", "LanguageModelState", "Likelihood"]
 
-
-class SwiGLU(nn.Module):
-    """down(silu(gate(x)) * up(x))"""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(width, hidden, bias=False)
-        self.up = nn.Linear(width, hidden, bias=False)
-        self.down = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
-        return y
-
-
-class Block(nn.Module):
-    """Mixer and MLP, each on a norm of its input and added to it."""
-
-    def __init__(self, config: LanguageModelConfig) -> None:
-        super().__init__()
-        mixer = Attention if config.block_mixer == "attention" else FreeEnergyMixer
-        self.mixer_norm = nn.RMSNorm(config.n_embd, config.norm_eps)
-        self.mixer = mixer(config.mixer_config())
-        self.mlp_norm = nn.RMSNorm(config.n_embd, config.norm_eps)
-        self.mlp = SwiGLU(config.n_embd, config.mlp_width)
-
-    def new_state(self) -> LayerState:
-        return AttentionState() if isinstance(self.mixer, Attention) else MixerState()
-
-    def forward(
-        self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, state: LayerState | None = None
-    ) -> Tensor:
-        x = x + self.mixer(self.mixer_norm(x), mask, cu_seqlens=cu_seqlens, state=state)
-        y: Tensor = x + self.mlp(self.mlp_norm(x))
-        return y
+INITIAL_DEVIATION = 0.02
 
 
 class LanguageModel(nn.Module):
-    """tokens [B, T] -> logits [B, T, vocab_size].
+    """tokens [B, T] -> logits [B, T, vocab_size]: embedding, backbone, head.
 
-    `torch.manual_seed` gives the same initial weights here and in C++; the same weights give the same numbers up to
-    rounding.
+    The backbone is one call of the C++ core on parameters held here. `torch.manual_seed` gives the same initial weights
+    here and in C++; the same weights give the same numbers up to rounding.
 
     Args:
         config: the options.
@@ -89,10 +54,12 @@ class LanguageModel(nn.Module):
             )
         self.config = config
         self.tokenizer = tokenizer
+        self._backbone = config.backbone_json()
+        names, shapes = torch.ops.fem.backbone_parameters(self._backbone)
+        self._names = tuple(names)
         with torch.device("meta"):
             self.embedding = nn.Embedding(config.vocab_size, config.n_embd)
-            self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-            self.norm = nn.RMSNorm(config.n_embd, config.norm_eps)
+            add_parameters(self, self._names, shapes)
             tied = config.tie_embeddings
             self.head = None if tied else nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.to(dtype or torch.get_default_dtype()).to_empty(device=device or torch.get_default_device())
@@ -100,13 +67,10 @@ class LanguageModel(nn.Module):
 
     def reset_parameters(self) -> None:
         """Fresh initial values from torch's default generator."""
-        for module in self.modules():
-            if isinstance(module, FreeEnergyMixer | nn.RMSNorm):
-                module.reset_parameters()
-            elif isinstance(module, nn.Embedding | nn.Linear):
-                nn.init.normal_(module.weight, std=0.02)
-                if isinstance(module, nn.Linear) and module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        nn.init.normal_(self.embedding.weight, std=INITIAL_DEVIATION)
+        torch.ops.fem.initialize_backbone(self._weights(), self._backbone)
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=INITIAL_DEVIATION)
 
     def forward(
         self,
@@ -140,13 +104,16 @@ class LanguageModel(nn.Module):
         self._check(tokens, cu_seqlens, mask, state)
         if mask is not None:
             mask = mask != 0
-        if state is not None and not state.layers:
-            state.layers = [block.new_state() for block in self._blocks()]
         with torch.set_grad_enabled(torch.is_grad_enabled() and state is None):
             x = self.embedding(tokens)
-            for index, block in enumerate(self._blocks()):
-                x = block(x, mask, cu_seqlens, None if state is None else state.layers[index])
-            y: Tensor = self.norm(x)
+            y: Tensor
+            if state is None:
+                y = torch.ops.fem.backbone(x, self._weights(), self._backbone, mask, cu_seqlens, self.training)
+            else:
+                layers = state.layers or [MixerState() for _ in range(self.config.n_layer)]
+                handles = [layer._handle for layer in layers]
+                y = torch.ops.fem.backbone_with_states(x, self._weights(), self._backbone, handles, mask, self.training)
+                state.layers = layers
         return y
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -236,8 +203,8 @@ class LanguageModel(nn.Module):
         model.load_state_dict(weights, assign=True)
         return model.eval()
 
-    def _blocks(self) -> Iterator[Block]:
-        return (block for block in self.blocks if isinstance(block, Block))
+    def _weights(self) -> list[Tensor]:
+        return parameters_of(self, self._names)
 
     def _check(
         self, tokens: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None, state: LanguageModelState | None
@@ -253,13 +220,6 @@ class LanguageModel(nn.Module):
             )
         if state is not None and cu_seqlens is not None:
             raise ValueError("LanguageModel: a state cannot continue packed sequences: expected cu_seqlens=None")
-        if state is not None and len(state.layers) not in (0, len(self.blocks)):
-            raise ValueError(
-                f"LanguageModel: expected a state of {len(self.blocks)} layers, got one of {len(state.layers)}; it "
-                "belongs to another model"
-            )
-        if state is not None and state.layers:
-            self._check_layers(state.layers)
         # A graph must not depend on values.
         if not torch.compiler.is_compiling() and tokens.numel() > 0 and not tokens.is_meta:
             lowest, highest = int(tokens.min()), int(tokens.max())
@@ -267,20 +227,6 @@ class LanguageModel(nn.Module):
                 raise ValueError(
                     f"LanguageModel: expected tokens from 0 to {self.config.vocab_size - 1}, got "
                     f"{lowest if lowest < 0 else highest}; is it another tokenizer than the model's?"
-                )
-
-    def _check_layers(self, layers: Sequence[LayerState]) -> None:
-        for block, layer in zip(self._blocks(), layers, strict=True):
-            expected = type(block.new_state())
-            if not isinstance(layer, expected):
-                raise ValueError(
-                    f"LanguageModel: expected a state of {expected.__name__}s, got a {type(layer).__name__}; it "
-                    "belongs to another model"
-                )
-            if layer.tokens != layers[0].tokens:
-                raise ValueError(
-                    "LanguageModel: expected a state whose layers have all seen the same tokens, got one of "
-                    f"{layers[0].tokens} and one of {layer.tokens}; start from a new one"
                 )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
-from fem.config import FreeEnergyMixerConfig
+import torch
+
+from fem.config import FreeEnergyMixerConfig, check_plain
 
 MODEL_TYPE = "fem_language_model"
-BLOCK_MIXERS = ("fem", "attention")
-FROM_THE_MODEL = ("n_embd", "n_head")
-OF_ATTENTION = ("bias", "use_rope", "rope_theta")
+OF_THE_ENDS = ("vocab_size", "tie_embeddings")  # of embedding and head
 
 
 @dataclass
@@ -39,31 +38,19 @@ class LanguageModelConfig:
     """Fields of `FreeEnergyMixerConfig`, n_embd and n_head excepted: they are the model's. Absent: its defaults."""
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "n_embd", "n_head", "n_layer", "mlp_width"):
-            value = getattr(self, name)
-            _check(type(value) is int and value >= 1, f"expected {name} to be an integer of at least 1, got {value!r}")
-        _check(isinstance(self.tie_embeddings, bool), f"expected tie_embeddings as a bool, got {self.tie_embeddings!r}")
-        _check(
-            type(self.norm_eps) in (int, float) and 0 < self.norm_eps < math.inf,
-            f"expected norm_eps to be a positive number, got {self.norm_eps!r}",
-        )
-        _check(
-            self.block_mixer in BLOCK_MIXERS,
-            f'expected block_mixer to be one of "fem", "attention", got {self.block_mixer!r}',
-        )
         _check(isinstance(self.mixer, dict), f"expected mixer to be a dict of mixer options, got {self.mixer!r}")
-        for name in FROM_THE_MODEL:
-            _check(name not in self.mixer, f"mixer.{name} follows the model's; set {name} there")
-        options = json.loads(self.mixer_config().to_json())
-        self.mixer = {name: value for name, value in options.items() if name not in FROM_THE_MODEL}
-        _check(self.mixer["causal"], "expected a causal mixer, got mixer.causal = False")
-        if self.block_mixer == "attention":
-            self._check_attention()
+        check_plain("language model options", {name: value for name, value in vars(self).items() if name != "mixer"})
+        check_plain("mixer options", self.mixer)
+        self.mixer = json.loads(torch.ops.fem.language_model_config(json.dumps(vars(self))))["mixer"]
 
     def mixer_config(self) -> FreeEnergyMixerConfig:
         """The options of each block's mixer."""
         sizes = {"n_embd": self.n_embd, "n_head": self.n_head}
         return FreeEnergyMixerConfig.from_json(json.dumps(sizes | self.mixer))
+
+    def backbone_json(self) -> str:
+        """The fields of the backbone, as its operators take them."""
+        return json.dumps({name: value for name, value in vars(self).items() if name not in OF_THE_ENDS})
 
     def to_json(self) -> str:
         """The text of config.json."""
@@ -87,18 +74,6 @@ class LanguageModelConfig:
             required = one.default is MISSING and one.default_factory is MISSING
             _check(name in given or not required, f"expected the field {name}, which is missing")
         return cls(**given)
-
-    def _check_attention(self) -> None:
-        defaults = json.loads(FreeEnergyMixerConfig(self.n_embd, self.n_head).to_json())
-        for name, value in self.mixer.items():
-            _check(
-                name in OF_ATTENTION or value == defaults[name],
-                f'plain attention has no mixer option {name}; remove it, or set block_mixer to "fem"',
-            )
-        _check(
-            self.n_embd % (2 * self.n_head) == 0,
-            f"expected n_embd of plain attention to be a multiple of twice n_head, got {self.n_embd} and {self.n_head}",
-        )
 
 
 def _check(holds: bool, sentence: str) -> None:

@@ -6,21 +6,14 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fem._parameters import add_parameters, parameters_of
 from fem.config import FreeEnergyMixerConfig
 from fem.state import Cache, MixerState
-
-
-class ParameterGroup(nn.Module):
-    """Parameters under a common name, such as `W_v.weight` and `W_v.bias`. The mixer computes with them."""
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={tuple(p.shape)}" for name, p in self._parameters.items() if p is not None)
 
 
 class FreeEnergyMixer(nn.Module):
@@ -50,14 +43,7 @@ class FreeEnergyMixer(nn.Module):
         self._json = config.to_json()
         names, shapes = torch.ops.fem.mixer_parameters(self._json)
         self._names = tuple(names)
-        for name, shape in zip(self._names, shapes, strict=True):
-            *groups, last = name.split(".")
-            owner: nn.Module = self
-            for group in groups:
-                if group not in owner._modules:
-                    owner.add_module(group, ParameterGroup())
-                owner = owner.get_submodule(group)
-            owner.register_parameter(last, nn.Parameter(torch.empty(shape.shape, device=device, dtype=dtype)))
+        add_parameters(self, self._names, shapes, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -139,8 +125,7 @@ class FreeEnergyMixer(nn.Module):
         return y
 
     def _weights(self) -> list[Tensor]:
-        # By name at every call: wrappers (FSDP, parametrizations, functional_call) exchange them.
-        return [attrgetter(name)(self) for name in self._names]
+        return parameters_of(self, self._names)
 
 
 def _keep(mask: Tensor) -> Tensor:

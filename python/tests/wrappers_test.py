@@ -1,4 +1,4 @@
-"""What PyTorch wraps around a layer: DDP, FSDP, activation checkpoints, autocast."""
+"""What PyTorch wraps around a layer or a model: DDP, FSDP, activation checkpoints, autocast."""
 
 import copy
 import os
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from fem import LanguageModel
+from small_models import random_model
 from support import (
     FLOAT32_GRADIENT,
     FLOAT64,
@@ -41,8 +43,16 @@ class TwoMixers(nn.Module):
         return y + self.second(y)
 
 
-def batch() -> Tensor:
-    return torch.randn(2 * PROCESSES, 6, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+def two_layers() -> LanguageModel:
+    torch.manual_seed(0)
+    return random_model("gla").double()
+
+
+def batch_of(model: nn.Module) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    if isinstance(model, LanguageModel):
+        return torch.randint(257, (2 * PROCESSES, 6), generator=generator)
+    return torch.randn(2 * PROCESSES, 6, WIDTH, dtype=torch.float64, generator=generator)
 
 
 def train(model: nn.Module, x: Tensor) -> list[float]:
@@ -68,7 +78,8 @@ def fsdp1(model: nn.Module) -> nn.Module:
 
 def fsdp2(model: nn.Module) -> nn.Module:
     mesh = dist.init_device_mesh("cpu", (PROCESSES,))
-    for layer in model.children():
+    # The blocks of a language model are one call: its parameters are gathered together.
+    for layer in () if isinstance(model, LanguageModel) else model.children():
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
@@ -83,12 +94,16 @@ def whole(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def work(rank: int, wrap: Callable[[nn.Module], nn.Module], port: int, result: Path) -> None:
+def work(
+    rank: int, make: Callable[[], nn.Module], wrap: Callable[[nn.Module], nn.Module], port: int, result: Path
+) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
-    model = wrap(TwoMixers())
-    losses = torch.tensor(train(model, batch().chunk(PROCESSES)[rank]))
+    model = make()
+    x = batch_of(model).chunk(PROCESSES)[rank]
+    model = wrap(model)
+    losses = torch.tensor(train(model, x))
     dist.all_reduce(losses)
     weights = whole(model)
     if rank == 0:
@@ -114,15 +129,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.parametrize("make", [TwoMixers, two_layers])
 @pytest.mark.parametrize("wrap", [ddp, fsdp1, fsdp2])
-def test_two_processes_train_like_one(wrap: Callable[[nn.Module], nn.Module], tmp_path: Path) -> None:
-    run(wrap, free_port(), tmp_path / "result.pt")
+def test_two_processes_train_like_one(
+    wrap: Callable[[nn.Module], nn.Module], make: Callable[[], nn.Module], tmp_path: Path
+) -> None:
+    run(make, wrap, free_port(), tmp_path / "result.pt")
     result = torch.load(tmp_path / "result.pt")
-    alone = TwoMixers()
-    losses = torch.tensor(train(alone, batch()))
+    alone = make()
+    losses = torch.tensor(train(alone, batch_of(alone)))
     assert error(result["losses"], losses) < FLOAT64
     assert losses[2] < losses[0]
-    weights, expected, start = result["weights"], alone.state_dict(), TwoMixers().state_dict()
+    weights, expected, start = result["weights"], alone.state_dict(), make().state_dict()
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
         # Weights after three steps, as moves from the start: the gradients' sum.

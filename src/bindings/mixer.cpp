@@ -1,13 +1,13 @@
 // The layer as operators, for languages that hold the parameters themselves: torch.ops.fem.mix and its company.
-// A configuration travels as the JSON text of its fields, parameters as a list in the order of mixer_parameters.
 #include "fem/mixer.h"
 
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
+#include "bindings/library.h"
+#include "bindings/parameters.h"
 #include "bindings/state.h"
 #include "fem/io/safetensors.h"
 #include "fem/letters.h"
@@ -21,58 +21,49 @@
 namespace fem {
 namespace {
 
-MixerOptions parsed(std::string_view config) {
+struct MixerConfig {
+  MixerOptions options;
+  std::vector<ParameterSpec> parameters;
+};
+
+MixerConfig parsed_mixer(std::string_view config) {
   const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
   FEM_CHECK(!json.is_discarded(), "mixer options: expected a JSON object, got ", config);
   const MixerOptions options = mixer_options_from_json(json);
   sizes_of(options);  // checks
-  return options;
+  return {options, mixer_parameters(options)};
 }
 
-// Parsed once per thread and text, so that a call of the layer does not.
-const MixerOptions& options_of(std::string_view config) {
-  static thread_local std::unordered_map<std::string, MixerOptions> known;
-  const std::string text(config);
-  const auto found = known.find(text);
-  return found != known.end() ? found->second : known.emplace(text, parsed(config)).first->second;
+const MixerOptions& options_of(std::string_view config) { return parsed_once<parsed_mixer>(config).options; }
+
+const std::vector<ParameterSpec>& checked_specs(std::string_view config, at::TensorList parameters) {
+  const std::vector<ParameterSpec>& specs = parsed_once<parsed_mixer>(config).parameters;
+  check_parameters("mixer", specs, parameters);
+  return specs;
 }
 
-MixerWeights bind(const MixerOptions& options, at::TensorList parameters) {
+MixerWeights bind(std::string_view config, at::TensorList parameters) {
+  checked_specs(config, parameters);
   MixerWeights weights;
-  size_t used = 0;
-  visit_parameters(options, weights, [&](const ParameterSpec& spec, at::Tensor& slot) {
-    FEM_CHECK(used < parameters.size(), "mixer: expected ", spec.name, " after ", used, " parameters, got no more");
-    const at::Tensor& parameter = parameters[used++];
-    FEM_CHECK(parameter.sizes() == spec.shape, "mixer: expected ", spec.name, " of shape ", at::IntArrayRef(spec.shape),
-              ", got ", shape_of(parameter));
-    slot = parameter;
-  });
-  FEM_CHECK(used == parameters.size(), "mixer: expected ", used, " parameters, got ", parameters.size());
+  auto next = parameters.begin();
+  visit_parameters(options_of(config), weights, [&](const ParameterSpec&, at::Tensor& slot) { slot = *next++; });
   return weights;
 }
 
 at::Tensor mix_whole(const at::Tensor& x, at::TensorList parameters, std::string_view config,
                      const OptionalTensor& mask, const OptionalTensor& cu_seqlens, bool training) {
-  const MixerOptions& options = options_of(config);
-  return mix(x, bind(options, parameters), options, {mask, cu_seqlens}, nullptr, training);
+  return mix(x, bind(config, parameters), options_of(config), {mask, cu_seqlens}, nullptr, training);
 }
 
 at::Tensor mix_with_state(const at::Tensor& x, at::TensorList parameters, std::string_view config,
                           const c10::intrusive_ptr<StateHandle>& state, const OptionalTensor& mask, bool training) {
-  const MixerOptions& options = options_of(config);
-  return mix(x, bind(options, parameters), options, {mask, std::nullopt}, &state->state, training);
+  return mix(x, bind(config, parameters), options_of(config), {mask, std::nullopt}, &state->state, training);
 }
 
 std::string mixer_config(std::string_view config) { return to_json(options_of(config)).dump(); }
 
-std::tuple<std::vector<std::string>, std::vector<at::Tensor>> parameters_of(std::string_view config) {
-  std::vector<std::string> names;
-  std::vector<at::Tensor> shapes;
-  for (const ParameterSpec& spec : mixer_parameters(options_of(config))) {
-    names.push_back(spec.name);
-    shapes.push_back(at::empty(spec.shape, at::kMeta));
-  }
-  return {std::move(names), std::move(shapes)};
+NamesAndShapes parameters_of(std::string_view config) {
+  return names_and_shapes(parsed_once<parsed_mixer>(config).parameters);
 }
 
 std::tuple<std::string, int64_t, int64_t, std::string> letters_of(std::string_view config, std::string_view letters) {
@@ -80,22 +71,13 @@ std::tuple<std::string, int64_t, int64_t, std::string> letters_of(std::string_vi
   return {to_json(choice.options).dump(), choice.parameters, choice.full_parameters, choice.words()};
 }
 
-// One after the other from torch's default generator, as the C++ module does: one seed gives both the same weights.
 void initialize(at::TensorList parameters, std::string_view config) {
-  const at::NoGradGuard no_gradients;
-  const MixerOptions& options = options_of(config);
-  bind(options, parameters);  // checks
-  size_t next = 0;
-  for (const ParameterSpec& spec : mixer_parameters(options)) {
-    const at::Tensor& parameter = parameters[next++];
-    if (!parameter.is_meta()) parameter.copy_(initial_value(spec));
-  }
+  initialize_parameters(checked_specs(config, parameters), parameters);
 }
 
 void save(std::string_view path, at::TensorList parameters, std::string_view config) {
-  const MixerOptions& options = options_of(config);
-  bind(options, parameters);  // checks
-  write_mixer_file(path, {options, parameters.vec()});
+  checked_specs(config, parameters);
+  write_mixer_file(path, {options_of(config), parameters.vec()});
 }
 
 c10::Dict<std::string, at::Tensor> tensors_in(std::string_view path) {
@@ -119,8 +101,7 @@ std::tuple<std::vector<at::Tensor>, std::string> load(std::string_view path) {
 
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(fem, m) {
-  register_state(m);
+void register_mixer(torch::Library& m) {
   m.def(
       "mix(Tensor x, Tensor[] parameters, str config, Tensor? mask=None, Tensor? cu_seqlens=None, "
       "bool training=False) -> Tensor",

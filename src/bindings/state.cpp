@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "bindings/library.h"
+
 namespace fem {
 namespace {
 

@@ -11,6 +11,4 @@ struct StateHandle : torch::CustomClassHolder {
   MixerState state;
 };
 
-void register_state(torch::Library& library);
-
 }  // namespace fem

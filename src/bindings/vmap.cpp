@@ -19,9 +19,10 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fem, FuncTorchBatched, m) {
-  for (const char* op : {"free_energy_attention", "linear_read", "channel_read", "ssm_read", "mix"})
+  for (const char* op : {"free_energy_attention", "linear_read", "channel_read", "ssm_read", "mix", "backbone"})
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<decompose>());
-  m.impl("mix_with_state", torch::CppFunction::makeFromBoxedFunction<refuse>());
+  for (const char* op : {"mix_with_state", "backbone_with_states"})
+    m.impl(op, torch::CppFunction::makeFromBoxedFunction<refuse>());
 }
 
 }  // namespace fem

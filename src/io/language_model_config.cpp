@@ -4,33 +4,60 @@
 #include "io/options_json.h"
 
 namespace fem {
+namespace {
 
 using nlohmann::json;
+
+// The fields of the mixer's table that are the model's.
+constexpr std::array kFromTheModel{"n_embd", "n_head"};
+
+json mixer_table(const MixerOptions& options) {
+  json out = to_json(options);
+  for (const char* name : kFromTheModel) out.erase(name);
+  return out;
+}
+
+void read_mixer_table(const std::string& whose, const json& in, BackboneOptions& options) {
+  if (in.contains("mixer")) {
+    const json& mixer = in["mixer"];
+    for (const char* name : kFromTheModel)
+      FEM_CHECK(!mixer.is_object() || !mixer.contains(name), whose, ": mixer.", name, " follows the model's; set ",
+                name, " there");
+    options.mixer = mixer_options_from_json(mixer);
+  }
+  options.mixer.n_embd = options.n_embd;
+  options.mixer.n_head = options.n_head;
+}
+
+}  // namespace
 
 json to_json(const LanguageModelOptions& options) {
   json out = json::object();
   visit_language_model_options(
       options, [&](const char* name, const auto& value, const char*) { write_option(out[name], value); });
-  out["mixer"] = to_json(options.mixer);
-  for (const char* name : {"n_embd", "n_head"}) out["mixer"].erase(name);
+  out["mixer"] = mixer_table(options.mixer);
   return out;
 }
 
 LanguageModelOptions language_model_options_from_json(const json& in) {
+  const std::string whose = "language model options";
   LanguageModelOptions options;
-  OptionsReader reader("language model options", in);
+  OptionsReader reader(whose, in);
   visit_language_model_options(options, reader);
   reader.skip("mixer");
   reader.finish();
-  if (in.contains("mixer")) {
-    const json& mixer = in["mixer"];
-    for (const char* name : {"n_embd", "n_head"})
-      FEM_CHECK(!mixer.is_object() || !mixer.contains(name), "language model options: mixer.", name,
-                " follows the model's; set ", name, " there");
-    options.mixer = mixer_options_from_json(mixer);
-  }
-  options.mixer.n_embd = options.n_embd;
-  options.mixer.n_head = options.n_head;
+  read_mixer_table(whose, in, options);
+  return options;
+}
+
+BackboneOptions backbone_options_from_json(const json& in) {
+  const std::string whose = "backbone options";
+  BackboneOptions options;
+  OptionsReader reader(whose, in);
+  visit_backbone_options(options, reader);
+  reader.skip("mixer");
+  reader.finish();
+  read_mixer_table(whose, in, options);
   return options;
 }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "fem/ops/rms_norm.h"
 #include "mixer/check.h"
 #include "nn/parameters.h"
@@ -44,7 +46,7 @@ void check_backbone(const BackboneOptions& o, const char* who) {
   for (const auto& [name, value] :
        {std::pair{"n_embd", o.n_embd}, {"n_head", o.n_head}, {"n_layer", o.n_layer}, {"mlp_width", o.mlp_width}})
     FEM_CHECK(value >= 1, who, ": expected ", name, " of at least 1, got ", value);
-  FEM_CHECK(o.norm_eps > 0, who, ": expected a positive norm_eps, got ", o.norm_eps);
+  FEM_CHECK(o.norm_eps > 0 && std::isfinite(o.norm_eps), who, ": expected a positive norm_eps, got ", o.norm_eps);
   FEM_CHECK(o.mixer.n_embd == o.n_embd && o.mixer.n_head == o.n_head, who,
             ": expected the mixer's n_embd and n_head to be the model's, ", o.n_embd, " and ", o.n_head, ", got ",
             o.mixer.n_embd, " and ", o.mixer.n_head);

@@ -1,0 +1,12 @@
+#include "bindings/library.h"
+
+namespace fem {
+
+// Schemas name the class of states: it comes first.
+TORCH_LIBRARY_FRAGMENT(fem, m) {
+  register_state(m);
+  register_mixer(m);
+  register_backbone(m);
+}
+
+}  // namespace fem

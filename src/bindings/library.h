@@ -1,0 +1,11 @@
+#pragma once
+
+#include <torch/library.h>
+
+namespace fem {
+
+void register_state(torch::Library& library);
+void register_mixer(torch::Library& library);
+void register_backbone(torch::Library& library);
+
+}  // namespace fem
