@@ -7,6 +7,7 @@
 #include "models/token_mixer.h"
 #include "models/traced.h"
 #include "nn/linear.h"
+#include "nn/parameters.h"
 #include "ops/sequences.h"
 #include "priors/keys_and_values.h"
 #include "util/check.h"
