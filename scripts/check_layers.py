@@ -16,6 +16,7 @@ LADDER = [
     ["src/priors"],
     ["src/mixer"],
     ["src/models"],
+    ["src/text"],
     ["src/bindings", "src/data", "src/parallel"],
     ["src/evaluate"],
     ["src/train"],

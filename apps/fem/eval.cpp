@@ -12,7 +12,7 @@
 #include "data/corpus.h"
 #include "evaluate/perplexity.h"
 #include "evaluate/tasks.h"
-#include "evaluate/trained_model.h"
+#include "fem/text/text_model.h"
 #include "io/jsonl.h"
 #include "util/check.h"
 #include "util/interrupt.h"
@@ -40,7 +40,7 @@ std::string brief(double value) {
 
 std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
 
-void record(const EvalArguments& arguments, const TrainedModel& trained, const Json& result) {
+void record(const EvalArguments& arguments, const TextModel& trained, const Json& result) {
   if (arguments.json.empty()) return;
   Json line{{"model", trained.folder.string()}};
   line.update(result);
@@ -54,7 +54,7 @@ TokenStream tokenized(const std::vector<std::string>& files, const TokenizerPtr&
   return prepare_corpus({.validation = files, .cache = scratch.path()}, tokenizer).validation;
 }
 
-void evaluate_data(const EvalArguments& arguments, TrainedModel& trained) {
+void evaluate_data(const EvalArguments& arguments, TextModel& trained) {
   const TokenStream stream = tokenized(arguments.data, trained.tokenizer);
   const int64_t all = stream.size() - 1;
   const auto start = std::chrono::steady_clock::now();
@@ -90,7 +90,7 @@ void evaluate_data(const EvalArguments& arguments, TrainedModel& trained) {
           {"tokens_per_second", rate}});
 }
 
-void evaluate_tasks(const EvalArguments& arguments, TrainedModel& trained) {
+void evaluate_tasks(const EvalArguments& arguments, TextModel& trained) {
   Table table({"task", "questions", "accuracy", "±", "normalised", "perplexity"});
   const int64_t batch_tokens = arguments.length * arguments.batch_rows;
   double accuracy = 0, normalized = 0;
@@ -123,7 +123,7 @@ void run(const EvalArguments& arguments) {
             "eval: expected --data with texts or --task with files of questions, got neither");
   // A broken last file is better found now than in an hour.
   for (const std::string& path : arguments.tasks) read_task(path);
-  TrainedModel trained = load_trained_model(arguments.model);
+  TextModel trained = load_text_model(arguments.model);
   if (!arguments.data.empty()) evaluate_data(arguments, trained);
   if (!arguments.data.empty() && !arguments.tasks.empty()) std::cout << "\n";
   if (!arguments.tasks.empty()) evaluate_tasks(arguments, trained);

@@ -1,5 +1,3 @@
-#include "fem/generate.h"
-
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,9 +11,8 @@
 #include <memory>
 
 #include "commands.h"
-#include "data/utf8.h"
-#include "evaluate/streamed_text.h"
-#include "evaluate/trained_model.h"
+#include "fem/text/text_model.h"
+#include "text/utf8.h"
 #include "util/check.h"
 #include "util/interrupt.h"
 #include "util/table.h"
@@ -106,46 +103,29 @@ class Speed {
 };
 
 void run(const GenerateArguments& arguments) {
-  TrainedModel trained = load_trained_model(arguments.model);
+  TextModel model = load_text_model(arguments.model);
   const std::vector<std::string> prompts = prompts_of(arguments);
   const auto samples = static_cast<size_t>(arguments.samples);
-  GenerateOptions options = arguments.options;
-  options.end = trained.tokenizer->separator();
-  options.cached = !arguments.uncached;
+  TextOptions options{arguments.options, arguments.stops};
+  options.tokens.cached = !arguments.uncached;
+  std::vector<std::string> rows;
+  for (const std::string& prompt : prompts) rows.insert(rows.end(), samples, prompt);
 
-  std::vector<std::vector<int64_t>> contexts;
-  std::vector<StreamedText> streams;
-  std::vector<std::string> texts;
-  for (const std::string& prompt : prompts) {
-    std::vector<int64_t> context = trained.tokenizer->encode(prompt);
-    context.insert(context.begin(), trained.tokenizer->separator());
-    for (size_t sample = 0; sample < samples; ++sample) {
-      contexts.push_back(context);
-      streams.emplace_back(trained.tokenizer, context.back(), arguments.stops);
-      texts.push_back(prompt);
-    }
-  }
-
-  const bool alone = contexts.size() == 1;  // then the text is shown while it is made
-  const auto add = [&](size_t row, const std::string& text) {
-    if (alone)
-      print(text);
-    else
-      texts[row] += text;
-  };
+  const bool alone = rows.size() == 1;  // then the text is shown while it is made
   const InterruptGuard guard;
-  Speed speed(contexts.size());
-  if (alone) print(texts[0]);
-  generate(trained.model, contexts, options, [&](size_t row, int64_t token) {
+  Speed speed(rows.size());
+  size_t shown = 0;
+  if (alone) print(rows[0]);
+  const std::vector<std::string> texts = generate_texts(model, rows, options, [&](size_t, const std::string& text) {
     speed.count();
-    add(row, streams[row].add(token));
-    return !streams[row].stopped() && !interrupted();
+    if (alone) print(text);
+    shown += text.size();
+    return !interrupted();
   });
   const std::string speed_text = speed.text();
-  for (size_t row = 0; row < contexts.size(); ++row) {
-    add(row, streams[row].finish());
-    print(alone ? "\n" : header_of(row, prompts.size(), samples) + texts[row] + "\n");
-  }
+  if (alone) print(texts[0].substr(shown) + "\n");
+  for (size_t row = 0; row < rows.size() && !alone; ++row)
+    print(header_of(row, prompts.size(), samples) + rows[row] + texts[row] + "\n");
   if (!arguments.quiet) std::cerr << speed_text << "\n";
 }
 

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <malloc.h>
+#include <torch/headeronly/version.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -16,7 +17,10 @@ constexpr int kUsage = 2;
 
 int run(int argc, char** argv) {
   CLI::App app("The Free Energy Mixer: attention whose read selects, channel by channel, instead of averaging.", "fem");
-  app.set_version_flag("--version", fem::version(), "Print the version and exit");
+  app.set_version_flag(
+      "--version",
+      [] { return "fem " + fem::version() + " (torch " TORCH_VERSION ", " + fem::instruction_set() + ")"; },
+      "Print the versions of fem and torch and the instruction set, and exit");
   app.require_subcommand(1);
   app.fallthrough();
   app.failure_message([](const CLI::App* parsed, const CLI::Error& error) {
@@ -45,6 +49,7 @@ int run(int argc, char** argv) {
   fem::add_generate_command(app);
   fem::add_experiment_command(app, status);
   fem::add_bench_command(app);
+  fem::add_completion_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -4,15 +4,16 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "evaluate/streamed_text.h"
-#include "evaluate/trained_model.h"
 #include "fem/generate.h"
 #include "fem/io/model_folder.h"
+#include "fem/text/streamed_text.h"
+#include "fem/text/text_model.h"
 #include "io/recipe.h"
 #include "parallel/process_group.h"
 #include "train/run.h"
 #include "util/check.h"
 #include "util/plot.h"
+#include "util/shared_files.h"
 #include "util/table.h"
 
 namespace fem {
@@ -29,7 +30,7 @@ struct TrainArguments {
 // A file, or the name of one in configs/lm.
 fs::path recipe_path(const std::string& recipe) {
   if (recipe.ends_with(".toml")) return recipe;
-  const fs::path folder = source_tree() / "configs" / "lm", path = folder / (recipe + ".toml");
+  const fs::path folder = shared_files() / "configs" / "lm", path = folder / (recipe + ".toml");
   std::string known;
   if (fs::is_directory(folder) && !fs::exists(path)) {
     std::set<std::string> names;
@@ -90,7 +91,7 @@ void show(const TrainResult& result, const fs::path& out) {
 }
 
 void show_sample(const fs::path& run) {
-  TrainedModel trained = load_trained_model(run);
+  TextModel trained = load_text_model(run);
   const int64_t start = trained.tokenizer->separator();
   StreamedText text(trained.tokenizer, start, {});
   const GenerateOptions options{.max_tokens = 200, .temperature = 0.8, .end = start};

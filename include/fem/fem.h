@@ -23,4 +23,8 @@
 #include "fem/ops/swiglu.h"
 #include "fem/options.h"
 #include "fem/state.h"
+#include "fem/text/likelihood.h"
+#include "fem/text/streamed_text.h"
+#include "fem/text/text_model.h"
+#include "fem/text/tokenizer.h"
 #include "fem/version.h"

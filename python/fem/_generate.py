@@ -1,17 +1,15 @@
-"""Text out of a model, a token at a time."""
+"""Text out of a model, a token at a time. Which token comes next is decided in C++, for every language alike."""
 
 from __future__ import annotations
 
-import codecs
-import math
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from fem import _library  # noqa: F401
 from fem._inference import inference
 from fem._model_state import LanguageModelState
 from fem.tokenizer import Tokenizer
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from fem.language_model import LanguageModel
 
 # A prompt is read in pieces of so many tokens: what a piece needs besides the state stays bounded.
-PIECE = 2048
+PIECE = int(torch.classes.fem.Generation.prompt_piece())
 
 
 @dataclass(frozen=True)
@@ -43,17 +41,16 @@ class GenerateOptions:
     """The same seed gives the same text."""
 
     def __post_init__(self) -> None:
-        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        object.__setattr__(self, "stop", stops)
-        _check(self.max_tokens >= 0, f"max_tokens of 0 or more, got {self.max_tokens}")
-        _check(0 <= self.temperature < math.inf, f"a temperature of 0 (greedy) or more, got {self.temperature}")
-        _check(self.top_k is None or self.top_k >= 1, f"top_k of 1 or more, got {self.top_k}; None keeps every token")
-        _check(self.top_p is None or 0 < self.top_p <= 1, f"top_p above 0 and at most 1, got {self.top_p}")
-        _check(
-            0 < self.repetition_penalty < math.inf,
-            f"a repetition_penalty above 0 (1 changes nothing), got {self.repetition_penalty}",
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        self._in_cpp()  # checks
+        torch.classes.fem.CertainText(list(self.stop))
+
+    def _in_cpp(self, end: int | None = None) -> Any:
+        """As C++ takes them; a row stops after the token `end`."""
+        seed = (self.seed + 2**63) % 2**64 - 2**63  # the same bits as an int64
+        return torch.classes.fem.GenerateOptions(
+            self.max_tokens, self.temperature, self.top_k, self.top_p, self.repetition_penalty, end, seed
         )
-        _check(all(stops), "stop strings that are not empty, got an empty one")
 
 
 def generate_texts(model: LanguageModel, prompts: Sequence[list[int]], options: GenerateOptions) -> list[str]:
@@ -69,12 +66,13 @@ def stream_texts(
 ) -> Iterator[tuple[int, str]]:
     """(row, new text) as it is made."""
     tokenizer = model.require_tokenizer()
-    writers = [TextWriter(tokenizer, tuple(options.stop)) for _ in prompts]
-    alive = [True] * len(prompts)
-    for row, token in _new_tokens(model, prompts, options, tokenizer.separator, alive):
+    generation = _generation(model, prompts, options, tokenizer.separator)
+    writers = [TextWriter(tokenizer, prompt[-1], tuple(options.stop)) for prompt in prompts]
+    for row, token in _new_tokens(model, prompts, generation):
         if text := writers[row].write(token):
             yield row, text
-        alive[row] = alive[row] and not writers[row].stopped
+        if writers[row].stopped:
+            generation.stop(row)
     for row, writer in enumerate(writers):
         if text := writer.finish():
             yield row, text
@@ -82,11 +80,14 @@ def stream_texts(
 
 def generate_tokens(model: LanguageModel, prompts: Tensor, options: GenerateOptions) -> list[Tensor]:
     """The new tokens of each row; the separator, if one ended the row, is the last."""
-    _check(prompts.dim() == 2 and prompts.shape[1] > 0, f"tokens [B, T], T at least 1, got {list(prompts.shape)}")
-    _check(not options.stop, "stop strings only for prompts of text, got some for tokens")
-    rows: list[list[int]] = [[] for _ in range(len(prompts))]
+    if prompts.dim() != 2 or prompts.shape[1] == 0:
+        raise ValueError(f"generate: expected tokens [B, T], T at least 1, got {list(prompts.shape)}")
+    if options.stop:
+        raise ValueError("generate: expected stop strings only for prompts of text, got some for tokens")
     end = None if model.tokenizer is None else model.tokenizer.separator
-    for row, token in _new_tokens(model, prompts.tolist(), options, end, [True] * len(rows)):
+    given: list[list[int]] = prompts.tolist()
+    rows: list[list[int]] = [[] for _ in given]
+    for row, token in _new_tokens(model, given, _generation(model, given, options, end)):
         rows[row].append(token)
     return [torch.tensor(row, dtype=prompts.dtype, device=prompts.device) for row in rows]
 
@@ -94,112 +95,59 @@ def generate_tokens(model: LanguageModel, prompts: Tensor, options: GenerateOpti
 class TextWriter:
     """Text out of tokens as they come: whole characters only, ended before a stop string."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...]) -> None:
-        self.stopped = False
+    def __init__(self, tokenizer: Tokenizer, last: int, stops: tuple[str, ...]) -> None:
         self._tokenizer = tokenizer
-        self._stops = stops
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._held = ""  # may be the beginning of a stop string
+        self._last = last  # the token before the first that is written
+        self._text = torch.classes.fem.CertainText(list(stops))
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self._text.stopped())
 
     def write(self, token: int) -> str:
         """The text that is certain now."""
-        return self._certain(self._decoder.decode(self._tokenizer.piece(token)))
+        added = self._tokenizer.continuation(self._last, token)
+        self._last = token
+        return str(self._text.add(torch.tensor(list(added), dtype=torch.uint8)))
 
     def finish(self) -> str:
         """The rest."""
-        if self.stopped:
-            return ""
-        text = self._certain(self._decoder.decode(b"", final=True))
-        return text if self.stopped else text + self._held
-
-    def _certain(self, new: str) -> str:
-        text = self._held + new
-        found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if found:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
-        begun = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - begun :]
-        return text[: len(text) - begun]
+        return str(self._text.finish())
 
 
-def _overlap(text: str, stop: str) -> int:
-    """How much of the text's end is the beginning of stop."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+def _generation(model: LanguageModel, prompts: Sequence[list[int]], options: GenerateOptions, end: int | None) -> Any:
+    return torch.classes.fem.Generation(options._in_cpp(end), list(prompts), model.config.vocab_size)
 
 
-def _new_tokens(
-    model: LanguageModel, prompts: Sequence[list[int]], options: GenerateOptions, end: int | None, alive: list[bool]
-) -> Iterator[tuple[int, int]]:
-    """(row, token) of every living row in turn. A row dies with the token `end`, or when the caller clears it."""
-    state = LanguageModelState()
-    rows = list(range(len(prompts)))
-    choosers = [Chooser(options, row, prompt, model.config.vocab_size) for row, prompt in enumerate(prompts)]
+def _new_tokens(model: LanguageModel, prompts: Sequence[list[int]], generation: Any) -> Iterator[tuple[int, int]]:
+    """(row, token) of every row that is being written in turn."""
     device = model.embedding.weight.device
+    state = LanguageModelState()
     tokens: list[int] = []
-    for step in range(options.max_tokens):
-        if not rows:
-            return
+    while rows := generation.rows():
         with inference(model):
-            if step == 0:
-                logits = _read(model, prompts, state)
+            if not tokens:
+                logits, state = _read(model, prompts, state)
             else:
                 logits = model(torch.tensor(tokens, device=device)[:, None], state=state)[:, -1]
-            tokens = [choosers[row].choose(some) for row, some in zip(rows, logits.cpu())]
-        for row, token in zip(rows, tokens):
-            alive[row] = alive[row] and token != end
-            yield row, token
-        kept = [place for place, row in enumerate(rows) if alive[row]]
+        yield from zip(rows, generation.choose(logits))
+        kept = generation.advance()
         if len(kept) < len(rows):
-            rows, tokens = [rows[place] for place in kept], [tokens[place] for place in kept]
             state = state.select(torch.tensor(kept, dtype=torch.int64, device=device))
+        tokens = generation.newest()
 
 
-def _read(model: LanguageModel, prompts: Sequence[list[int]], state: LanguageModelState) -> Tensor:
-    """The logits after each prompt, [B, vocab_size]; shorter prompts are padded on the left."""
+def _read(
+    model: LanguageModel, prompts: Sequence[list[int]], state: LanguageModelState
+) -> tuple[Tensor, LanguageModelState]:
+    """The logits after each prompt, [B, vocab_size], and what the model remembers of them."""
     device = model.embedding.weight.device
-    longest = max(map(len, prompts))
-    tokens = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts], device=device)
-    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    mask = torch.arange(longest, device=device) >= longest - lengths[:, None]
-    padded = not bool(mask.all())
-    for piece, real in zip(torch.split(tokens, PIECE, 1), torch.split(mask, PIECE, 1)):
-        hidden = model.hidden(piece, mask=real if padded else None, state=state)
-    return model.logits(hidden[:, -1])
-
-
-class Chooser:
-    """Draws the tokens of one row. Its random numbers depend on the seed and the row alone."""
-
-    def __init__(self, options: GenerateOptions, row: int, prompt: list[int], vocab_size: int) -> None:
-        self._options = options
-        self._generator = torch.Generator().manual_seed(random.Random(f"{options.seed}/{row}").getrandbits(63))
-        self._seen = torch.zeros(vocab_size, dtype=torch.bool)
-        if all(0 <= token < vocab_size for token in prompt):  # if not, the model says so
-            self._seen[prompt] = True
-
-    def choose(self, logits: Tensor) -> int:
-        """The next token after logits [vocab_size]."""
-        o, logits = self._options, logits.double()
-        if not logits.isfinite().all():
-            raise ValueError("generate: expected finite logits, but the model's are not; its parameters may be broken")
-        if o.repetition_penalty != 1:
-            penalised = torch.where(logits > 0, logits / o.repetition_penalty, logits * o.repetition_penalty)
-            logits = torch.where(self._seen, penalised, logits)
-        token = int(logits.argmax() if o.temperature == 0 else self._draw(logits / o.temperature))
-        self._seen[token] = True
-        return token
-
-    def _draw(self, logits: Tensor) -> Tensor:
-        # Of two that are equally likely the earlier token goes first.
-        logits, order = logits.sort(descending=True, stable=True)
-        probability = logits[: self._options.top_k].softmax(0)
-        if self._options.top_p is not None:
-            likelier = probability.cumsum(0) - probability  # what the tokens before hold together
-            probability = probability.where(likelier < self._options.top_p, 0)
-        return order[torch.multinomial(probability, 1, generator=self._generator)]
-
-
-def _check(holds: bool, expected: str) -> None:
-    if not holds:
-        raise ValueError(f"generate: expected {expected}")
+    tokens, mask, places = torch.classes.fem.Generation.padded(list(prompts))
+    for begin in range(0, tokens.shape[1], PIECE):
+        real = None if mask is None else mask[:, begin : begin + PIECE].to(device)
+        hidden = model.hidden(tokens[:, begin : begin + PIECE].to(device), mask=real, state=state)
+    logits = model.logits(hidden[:, -1])
+    if places is None:
+        return logits, state
+    places = places.to(device)
+    return logits[places], state.select(places)

@@ -14,7 +14,7 @@ def load() -> None:
             f"fem {version('fem')} was built for torch {BUILT_FOR}, this is torch {torch.__version__}; "
             f'pip install "torch=={BUILT_FOR}.*", or build fem against your torch with pip install . in its tree'
         )
-    torch.ops.load_library(Path(__file__).parent / "libfem.so")  # type: ignore[no-untyped-call]
+    torch.ops.load_library(Path(__file__).parent / "lib" / "libfem.so")  # type: ignore[no-untyped-call]
 
 
 load()

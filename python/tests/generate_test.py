@@ -1,10 +1,14 @@
 """Generation: cached and batched gives what one text at a time and nothing remembered gives."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fem import LanguageModel
+from fem.tokenizer import Tokenizer
 from small_models import KINDS, random_model
 
 PROMPTS = ["To be, or not to be", "x", "", "that is the"]
@@ -191,3 +195,58 @@ def test_what_cannot_be_continued_is_refused() -> None:
     model.get_parameter("norm.weight").data.fill_(float("nan"))
     with pytest.raises(ValueError, match="expected finite logits"):
         model.generate("a")
+
+
+def in_cpp(model: LanguageModel, folder: Path, *words: Any) -> str:
+    """What `fem generate` writes after an empty prompt."""
+    program = Path(sys.executable).parent / "fem"
+    model.save_pretrained(folder)
+    words = ("generate", folder, "--prompt", "", "--max-tokens", 40, "--quiet", *words)
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 0.9, "seed": 2**63 + 5}, {"repetition_penalty": 1.4}])
+def test_drawn_text_is_that_of_the_command(options: dict[str, Any], tmp_path: Path) -> None:
+    # All logits are well apart, so that rounding cannot change a draw.
+    model = constant({ord(letter): 3 - index / 2 for index, letter in enumerate("abcdefgh")})
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    text = model.generate("", max_tokens=40, temperature=0.8, **options)
+    assert len(set(text)) > 2
+    assert in_cpp(model, tmp_path, *words) == text + "\n"
+
+
+def test_equal_prompts_are_read_once() -> None:
+    model, read = random_model("gla"), []
+    whole = model.generate([PROMPTS[0], PROMPTS[3], PROMPTS[0]], max_tokens=8, seed=1)
+    hidden = model.hidden
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "hidden", lambda tokens, *a, **k: (read.append(tokens.shape), hidden(tokens, *a, **k))[1])
+        assert model.generate([PROMPTS[0], PROMPTS[3], PROMPTS[0]], max_tokens=8, seed=1) == whole
+    assert [shape[0] for shape in read[:2]] == [2, 3]
+
+
+class Letters(Tokenizer):
+    """A tokenizer of the user's own: a-z, and 26 for the end."""
+
+    vocab_size, separator, fingerprint = 27, 26, "letters"
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - ord("a") for letter in text]
+
+    def piece(self, token: int) -> bytes:
+        return b"" if token == 26 else bytes([token + ord("a")])
+
+    def save(self, folder: Any) -> None:
+        raise NotImplementedError
+
+
+def test_a_tokenizer_of_the_users_own() -> None:
+    model = random_model("gla", vocab_size=27)
+    model.tokenizer = Letters()
+    text = model.generate("abc", max_tokens=12, temperature=0)
+    tokens = model.generate(torch.tensor([[26, 0, 1, 2]]), max_tokens=12, temperature=0)[0].tolist()
+    assert text == model.tokenizer.decode(tokens) and text.isalpha()
+    nats, greedy = model.loglikelihood("abc", text)
+    assert greedy and nats < 0

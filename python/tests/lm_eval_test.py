@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from fem import LanguageModel
+from fem import ByteTokenizer, LanguageModel, SentencePieceTokenizer
+from fem.tokenizer import Tokenizer
 from small_models import random_model
 
 pytest.importorskip("lm_eval", reason='pip install "fem[lm_eval]"')
 from fem.lm_eval import FemLM  # noqa: E402
 from lm_eval.api.instance import Instance  # noqa: E402
+from lm_eval.api.model import TemplateLM  # noqa: E402
 from lm_eval.evaluator import simple_evaluate  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
 
@@ -109,6 +111,37 @@ def test_windows_of_a_long_text_count_every_token_once(model: LanguageModel) -> 
     assert windows == pytest.approx([expected, 0.0], rel=1e-4)
     whole = FemLM(model).loglikelihood_rolling(ask("loglikelihood_rolling", (text,)), True)
     assert whole == pytest.approx([model.loglikelihood("", text)[0]], rel=1e-6)
+
+
+class Split(TemplateLM):  # type: ignore[misc]
+    """The harness's own way to part tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    def tok_encode(self, string: str, **_: Any) -> list[int]:
+        return self.tokenizer.encode(string)
+
+    eot_token_id = _loglikelihood_tokens = loglikelihood_rolling = generate_until = None
+
+
+@pytest.mark.parametrize("pieces", [0, 340])
+def test_context_and_continuation_are_parted_as_the_harness_does(model: LanguageModel, pieces: int) -> None:
+    text = " ".join(str(question) for question in QUESTIONS)
+    tokenizer = SentencePieceTokenizer.train([text], pieces) if pieces else ByteTokenizer()
+    harness, lm = Split(tokenizer), FemLM(model)
+    lm.tokenizer = tokenizer
+    for context, continuation in [
+        *(("The sky is", " blue"), ("The sky is ", "blue"), ("Two and two are \n", "four"), ("choices", "': ['moo'")),
+        *((text[:middle], text[middle:]) for middle in range(20, 60)),
+    ]:
+        before, after = harness._encode_pair(context, continuation)
+        scored = lm._pair(context, continuation)
+        if scored.tokens[1 : 1 + len(before)] == before:
+            assert scored.tokens[scored.start :] == after
+        else:  # a token reaches over the border: the harness would leave it out
+            assert scored.start < 1 + len(before) and scored.tokens[1:][: len(before)] != before
 
 
 def test_long_contexts_lose_their_beginning(model: LanguageModel) -> None:

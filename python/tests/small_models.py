@@ -19,7 +19,8 @@ def model_config(kind: str = "softmax", **fields: Any) -> LanguageModelConfig:
 
 def random_model(kind: str = "softmax", **fields: Any) -> LanguageModel:
     """Every parameter random: fresh ones give nearly the same logits everywhere."""
-    model = LanguageModel(model_config(kind, **fields), ByteTokenizer())
+    config = model_config(kind, **fields)
+    model = LanguageModel(config, ByteTokenizer() if config.vocab_size == 257 else None)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.1, 0.3)

@@ -1,7 +1,10 @@
 """Tokenizers: what is decoded is what was encoded."""
 
+import copy
 import io
 import json
+import pickle
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +12,8 @@ from typing import Any
 
 import pytest
 from fem import ByteTokenizer, LanguageModel, SentencePieceTokenizer, load_tokenizer
-from sentencepiece import SentencePieceTrainer
+from fem._generate import TextWriter
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from small_models import model_config
 
 TEXTS = [
@@ -101,7 +105,57 @@ def test_wrong_tokenizers_are_refused(tmp_path: Path, train: Callable[..., Path]
         ByteTokenizer().decode([257])
 
 
-def test_a_missing_package_is_named(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_sentencepiece_is_not_needed(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(ImportError, match=r'needs SentencePiece: pip install "fem\[text\]"'):
-        SentencePieceTokenizer(model_file)
+    assert SentencePieceTokenizer(model_file).vocab_size == 400
+
+
+@pytest.mark.parametrize("settings", [{}, {"add_dummy_prefix": True}], ids=["ours", "with a space"])
+def test_tokens_are_those_of_the_package(train: Callable[..., Path], settings: dict[str, Any]) -> None:
+    path = train(**settings)
+    tokenizer, package = SentencePieceTokenizer(path), SentencePieceProcessor(model_file=str(path))
+    for text in (*TEXTS[:3], TEXTS[4], "return x", "naïve — 日本語 🙂"):
+        assert tokenizer.encode(text) == package.encode(text)
+        assert tokenizer.decode(package.encode(text)) == text
+
+
+def test_bytes_that_are_no_text_are_replaced_as_python_does() -> None:
+    chance = random.Random(0)
+    leads = [0x41, 0x80, 0x9F, 0xA0, 0xBF, 0xC1, 0xC3, 0xE0, 0xE2, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF]
+    tokenizer = ByteTokenizer()
+    for _ in range(2000):
+        data = bytes(chance.choices(leads, k=chance.randint(0, 8)))
+        writer = TextWriter(tokenizer, tokenizer.separator, ())
+        streamed = "".join(writer.write(byte) for byte in data) + writer.finish()
+        assert streamed == data.decode(errors="replace") == tokenizer.decode(data)
+
+
+def test_a_first_word_loses_the_space_that_a_model_adds(train: Callable[..., Path]) -> None:
+    tokenizer = SentencePieceTokenizer(train(add_dummy_prefix=True))
+    word = tokenizer.encode("return")[0]
+    assert tokenizer.piece(word).startswith(b" ")
+    assert tokenizer.continuation(tokenizer.separator, word) == tokenizer.piece(word)[1:]
+    assert tokenizer.continuation(word, word) == tokenizer.piece(word)
+
+
+def test_trains_a_model_of_its_own(tmp_path: Path) -> None:
+    text = Path(__file__).read_text()
+    tokenizer = SentencePieceTokenizer.train([text], 600)
+    assert tokenizer.vocab_size == 600 and len(tokenizer.encode(text)) < len(text) / 2
+    tokenizer.save(tmp_path)
+    assert load_tokenizer(tmp_path).fingerprint == tokenizer.fingerprint
+    with pytest.raises(ValueError, match="5000 pieces cannot be trained on 11 bytes of text"):
+        SentencePieceTokenizer.train(["hello world"], 5000)
+
+
+def test_copies_and_pickles(model_file: Path) -> None:
+    for tokenizer in (ByteTokenizer(), SentencePieceTokenizer(model_file)):
+        for again in (copy.deepcopy(tokenizer), pickle.loads(pickle.dumps(tokenizer))):
+            assert type(again) is type(tokenizer) and again.fingerprint == tokenizer.fingerprint
+            assert again.encode(TEXTS[3]) == tokenizer.encode(TEXTS[3])
+
+
+def test_surrogates_are_no_text(model_file: Path) -> None:
+    for tokenizer in (ByteTokenizer(), SentencePieceTokenizer(model_file)):
+        with pytest.raises(ValueError, match="surrogates not allowed"):
+            tokenizer.encode("a\ud800")

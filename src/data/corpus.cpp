@@ -10,11 +10,11 @@
 
 #include "data/cache_folder.h"
 #include "data/documents.h"
-#include "data/hash.h"
 #include "data/shards.h"
-#include "data/utf8.h"
 #include "io/atomic_file.h"
+#include "text/utf8.h"
 #include "util/check.h"
+#include "util/hash.h"
 #include "util/table.h"
 
 namespace fem {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/token_stream.h"
-#include "data/tokenizer.h"
+#include "fem/text/tokenizer.h"
 
 namespace fem {
 

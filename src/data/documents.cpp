@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "data/utf8.h"
+#include "text/utf8.h"
 #include "util/check.h"
 
 namespace fem {

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "data/documents.h"
-#include "data/hash.h"
 #include "util/check.h"
+#include "util/hash.h"
 
 namespace fem {
 namespace {

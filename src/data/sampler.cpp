@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "data/hash.h"
 #include "util/check.h"
+#include "util/hash.h"
 
 namespace fem {
 namespace {

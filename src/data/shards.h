@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "data/documents.h"
-#include "data/tokenizer.h"
+#include "fem/text/tokenizer.h"
 
 namespace fem {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/tokenizer.h"
+#include "fem/text/tokenizer.h"
 
 namespace fem {
 

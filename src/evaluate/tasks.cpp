@@ -1,6 +1,7 @@
 #include "evaluate/tasks.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -96,6 +97,16 @@ Question question_of(const Line& line) {
   return question;
 }
 
+bool is_space(char byte) { return std::isspace(static_cast<unsigned char>(byte)) != 0; }
+
+// As it is scored: with a space between the two unless there is white space already or no context, parted before it.
+Continuation joined(Continuation text) {
+  const auto& [context, continuation] = text;
+  if (!context.empty() && !is_space(context.back()) && !is_space(continuation.front()))
+    text.continuation.insert(0, " ");
+  return parted_before_space(text);
+}
+
 // Is the gold choice above every other?
 bool wins(const std::vector<double>& scores, size_t gold) {
   for (size_t i = 0; i < scores.size(); ++i)
@@ -126,7 +137,7 @@ TaskScore score_task(LanguageModel& model, const Tokenizer& tokenizer, const fs:
   if (limit > 0 && limit < static_cast<int64_t>(questions.size())) questions.resize(limit);
   std::vector<Continuation> texts;
   for (const Question& question : questions)
-    texts.insert(texts.end(), question.choices.begin(), question.choices.end());
+    for (const Continuation& choice : question.choices) texts.push_back(joined(choice));
 
   TaskScore score{.name = path.stem().string(), .questions = static_cast<int64_t>(questions.size())};
   Progress progress(score.name, static_cast<int64_t>(texts.size()), "text");

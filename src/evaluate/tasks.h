@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "evaluate/likelihood.h"
+#include "fem/text/likelihood.h"
 
 namespace fem {
 
-// The likeliest continuation is the answer.
+// The likeliest continuation is the answer. A space goes between context and continuation unless there is white space
+// already or no context.
 struct Question {
   std::vector<Continuation> choices;
   size_t gold = 0;

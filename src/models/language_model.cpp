@@ -5,15 +5,13 @@
 
 #include "fem/ops/project.h"
 #include "models/backbone.h"
+#include "models/logits_at_once.h"
 #include "models/recompute.h"
 #include "nn/parameters.h"
 #include "util/check.h"
 
 namespace fem {
 namespace {
-
-// Logits of so many tokens are in memory at once: 32 MB in float32.
-constexpr int64_t kLogitsAtOnce = 1 << 23;
 
 LanguageModelOptions checked_model(const LanguageModelOptions& given) {
   FEM_CHECK(given.vocab_size >= 1, "language model: expected vocab_size of at least 1, got ", given.vocab_size);
@@ -85,7 +83,7 @@ at::Tensor LanguageModelImpl::surprise(const at::Tensor& tokens, const at::Tenso
   FEM_CHECK(targets.sizes() == tokens.sizes(), "language model: expected a target for every token, ", shape_of(tokens),
             ", got ", shape_of(targets));
   const at::Tensor rows = hidden(tokens, batch).flatten(0, 1), wanted = targets.flatten();
-  const int64_t count = rows.size(0), at_once = std::max<int64_t>(kLogitsAtOnce / options.vocab_size, 1);
+  const int64_t count = rows.size(0), at_once = logits_at_once(options.vocab_size);
   std::vector<at::Tensor> parts;
   for (int64_t first = 0; first < count; first += at_once) {
     const at::Tensor part = wanted.narrow(0, first, std::min(at_once, count - first));

@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "data/hash.h"
 #include "io/atomic_file.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
 #include "util/check.h"
+#include "util/hash.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
 #include "util/table.h"

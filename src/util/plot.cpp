@@ -1,30 +1,45 @@
 #include "util/plot.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
+#include "util/shared_files.h"
+
 namespace fem {
+namespace {
 
-std::filesystem::path source_tree() { return FEM_SOURCE_DIR; }
+namespace fs = std::filesystem;
 
-PlotCommand plot_command(const std::string& name) {
-  const std::filesystem::path tree = source_tree();
+std::string interpreter() {
+  if (const char* chosen = std::getenv("FEM_PYTHON")) return chosen;
   const char* active = std::getenv("VIRTUAL_ENV");
-  return {(active ? std::filesystem::path(active) : tree / ".venv") / "bin" / "python", tree / "scripts" / name};
+  const fs::path python = (active ? fs::path(active) : shared_files() / ".venv") / "bin" / "python";
+  return fs::exists(python) ? python.string() : "python3";
 }
 
+}  // namespace
+
+PlotCommand plot_command(const std::string& name) { return {interpreter(), shared_files() / "scripts" / name}; }
+
 bool draw(const PlotCommand& command, const std::vector<std::string>& arguments) {
-  if (!std::filesystem::exists(command.python) || !std::filesystem::exists(command.script)) return false;
-  std::vector<std::string> words{command.python.string(), command.script.string()};
+  if (!fs::exists(command.script)) return false;
+  std::vector<std::string> words{command.python, command.script.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  // What it complains of is for those who run it by hand.
+  posix_spawn_file_actions_t quiet;
+  posix_spawn_file_actions_init(&quiet);
+  posix_spawn_file_actions_addopen(&quiet, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = 0;
-  if (posix_spawn(&child, argv[0], nullptr, nullptr, argv.data(), environ) != 0) return false;
+  const int failed = posix_spawnp(&child, argv[0], &quiet, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&quiet);
+  if (failed) return false;
   int status = 0;
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }

@@ -6,15 +6,14 @@
 
 namespace fem {
 
-// A Python script of ours and the interpreter that has matplotlib.
+// A Python script of ours and the interpreter that should have matplotlib.
 struct PlotCommand {
-  std::filesystem::path python, script;
+  std::string python;
+  std::filesystem::path script;
 };
 
-// Where this program was built from: its scripts/ and configs/.
-std::filesystem::path source_tree();
-
-// scripts/<name> of the source tree and the active virtual environment's Python, else the tree's own .venv.
+// The script <name> of shared_files(), and the interpreter $FEM_PYTHON (pip's command sets it), else that of the active
+// virtual environment, else of the build's own, else python3.
 PlotCommand plot_command(const std::string& name);
 
 // Draws; false if the interpreter or the script is not there or fails.

@@ -1,7 +1,6 @@
 #include "util/table.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 
 namespace fem {
@@ -44,13 +43,6 @@ std::string fixed(double value, int digits) {
   char text[64];
   std::snprintf(text, sizeof(text), "%.*f", digits, value);
   return text;
-}
-
-std::string grouped(int64_t value) {
-  std::string digits = std::to_string(value);
-  const size_t first = value < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, 1, ',');
-  return digits;
 }
 
 }  // namespace fem

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "util/grouped.h"
+
 namespace fem {
 
 // Rows of text in aligned columns: the first column to the left, numbers and the rest to the right.
@@ -19,7 +21,5 @@ class Table {
 
 // Digits after the point fixed: fixed(0.98765, 2) = "0.99".
 std::string fixed(double value, int digits);
-// Thousands separated: 1,234,567.
-std::string grouped(int64_t value);
 
 }  // namespace fem

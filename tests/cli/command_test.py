@@ -1,8 +1,11 @@
 """The fem command from outside: help, errors, exit codes, files. Usage: command_test.py path/to/fem"""
 
+import functools
 import json
 import math
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +23,11 @@ TINY = ["experiment", "argmax", "--preset", "smoke", "--dim", "8", "--heads", "2
 
 def fem(*words, cwd=None):
     return subprocess.run([FEM, *map(str, words)], capture_output=True, text=True, timeout=300, cwd=cwd)
+
+
+@functools.cache
+def completion_script(shell):
+    return fem("completion", shell).stdout
 
 
 def lines(path):
@@ -54,6 +62,7 @@ class Command(unittest.TestCase):
             ["bench", "decode"],
             ["bench", "growth"],
             ["bench", "stream"],
+            ["completion"],
         ):
             result = fem(*words, "--help")
             self.assertEqual(result.returncode, 0)
@@ -69,7 +78,8 @@ class Command(unittest.TestCase):
         self.assertIn(info["kernels"], ("generic", "avx2", "avx512"))
         self.assertIn(info["bfloat16"].split()[0], ("float32", "AMX", "AVX512_BF16"))
         self.assertEqual(info["threads"], "1")
-        self.assertEqual(fem("--version").stdout.strip(), info["fem"])
+        expected = f"fem {info['fem']} (torch {info['torch']}, {info['kernels']})"
+        self.assertEqual(fem("--version").stdout.strip(), expected)
 
     def test_letters_choose_widths_of_equal_parameters(self):
         for prior in PRIORS:
@@ -93,6 +103,48 @@ class Command(unittest.TestCase):
         self.assertTrue(table[-1].rstrip().endswith("100.00 %"), table[-1])
         self.assert_error(fem("letters", "GTLC"), 1, 'letters: expected one of ""', '"LTG"', 'got "GTLC"')
         self.assert_error(fem("letters", "--set", "dialect=thesis"), 1, "expected dialect to be one of")
+
+    def completions(self, *words):
+        """What bash proposes for the last of the words."""
+        ask = 'eval "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _fem; printf "%s\\n" "${COMPREPLY[@]}"'
+        command = ["bash", "-c", ask, completion_script("bash"), *words]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout.split()
+
+    def test_bash_completes_what_the_help_lists(self):
+        places = [["fem"]]
+        for place in places:
+            text = fem(*place[1:], "--help").stdout
+            part = {name: text.partition(f"\n{name}:\n")[2].partition("\n\n")[0] for name in ("Options", "Subcommands")}
+            options = re.findall(r"^  .*?(--[\w-]+)", part["Options"], re.MULTILINE)
+            commands = re.findall(r"^  (\w+)  ", part["Subcommands"], re.MULTILINE)
+            self.assertIn("--help", options)
+            proposed = self.completions(*place, "-")
+            self.assertLessEqual(set(options), set(proposed), place)
+            self.assertIn("--threads", proposed, "options of fem itself stand after every command")
+            if commands:
+                self.assertEqual(self.completions(*place, ""), commands, place)
+            places += [[*place, command] for command in commands]
+        self.assertGreater(len(places), 12)
+
+    def test_bash_completes_choices_and_leaves_files_to_itself(self):
+        self.assertEqual(self.completions("fem", "experiment", "argmax", "--preset", "m"), ["mini"])
+        self.assertEqual(self.completions("fem", "completion", ""), ["bash", "zsh", "fish"])
+        self.assertEqual(self.completions("fem", "gen"), ["generate"])
+        self.assertEqual(self.completions("fem", "train", "--threads", "2", "--res"), ["--resume"])
+        self.assertEqual(self.completions("fem", "train", "--data", ""), [])
+        self.assertEqual(self.completions("fem", "train", "runs"), [])
+        self.assert_error(fem("completion", "tcsh"), 2, "tcsh")
+
+    def test_other_shells_accept_their_scripts(self):
+        for shell in ("zsh", "fish"):
+            script = completion_script(shell)
+            for part in ("fem bench read", "shapes", "Continue a text with a trained model"):
+                self.assertIn(part, script)
+            if shutil.which(shell):
+                checked = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, timeout=60)
+                self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
     def test_usage_errors_exit_with_2(self):
         self.assert_error(fem(), 2, "subcommand")

@@ -8,47 +8,27 @@
 #include "data/token_stream.h"
 #include "evaluate/perplexity.h"
 #include "evaluate/tasks.h"
-#include "evaluate/trained_model.h"
-#include "fem/io/model_folder.h"
 #include "io/temporary_folder.h"
-#include "models/small_models.h"
 #include "support/error_text.h"
+#include "text/bigrams.h"
 
 namespace fem {
 namespace {
 
 using testing::bigram_model;
+using testing::bytes_of;
 using testing::every_mixer;
 using testing::fails_with;
-using testing::MixerChoice;
+using testing::kSeparator;
+using testing::kVocabulary;
+using testing::log_probability;
+using testing::random_bigrams;
 using testing::random_model;
+using testing::reciting_model;
 using testing::TemporaryFolder;
 using Tokens = std::vector<int64_t>;
 
-constexpr int64_t kSeparator = 256, kVocabulary = 257;
 constexpr double kEpsilon = 1e-5;
-
-at::Tensor random_bigrams() {
-  at::manual_seed(3);
-  return at::randn({kVocabulary, kVocabulary}) * 2;
-}
-
-// Every byte is followed by the next one of the text, which no byte may occur in twice.
-LanguageModel reciting_model(const std::string& text) {
-  at::Tensor logits = at::zeros({kVocabulary, kVocabulary});
-  for (size_t i = 0; i + 1 < text.size(); ++i) logits[text[i]][text[i + 1]] = 5.0;
-  return bigram_model(logits);
-}
-
-// The log-probability of what is after the first token.
-double log_probability(const at::Tensor& bigrams, const Tokens& tokens) {
-  const at::Tensor table = bigrams.to(at::kDouble).log_softmax(-1);
-  double sum = 0;
-  for (size_t i = 0; i + 1 < tokens.size(); ++i) sum += table[tokens[i]][tokens[i + 1]].item<double>();
-  return sum;
-}
-
-Tokens bytes_of(const std::string& text) { return byte_tokenizer()->encode(text); }
 
 class MeasurePerplexity : public TemporaryFolder {
  protected:
@@ -125,48 +105,6 @@ TEST_F(MeasurePerplexity, ReadsAPartWhenAsked) {
                          [&] { measure_perplexity(model, stream, {.length = 5, .batch_rows = 0}); }));
 }
 
-TEST(Likelihoods, AreThoseOfTheContinuationAfterTheContext) {
-  const at::Tensor bigrams = random_bigrams();
-  LanguageModel model = bigram_model(bigrams);
-  const auto found = likelihoods(model, *byte_tokenizer(),
-                                 {{"a cat", "sat"}, {"a line\n", "end"}, {"a", "\tb"}, {"", "whole"}, {"x", "y"}}, 64);
-  const auto expected = [&](const std::string& text) { return log_probability(bigrams, bytes_of(text)); };
-  ASSERT_EQ(found.size(), 5);
-  EXPECT_NEAR(found[0].log_probability, expected("t sat"), 1e-4);
-  EXPECT_NEAR(found[1].log_probability, expected("\nend"), 1e-4);
-  EXPECT_NEAR(found[2].log_probability, expected("a\tb"), 1e-4);
-  Tokens whole = bytes_of("whole");
-  whole.insert(whole.begin(), kSeparator);
-  EXPECT_NEAR(found[3].log_probability, log_probability(bigrams, whole), 1e-4);
-  EXPECT_NEAR(found[4].log_probability, expected("x y"), 1e-4);
-}
-
-TEST(Likelihoods, KnowWhatGreedyDecodingGives) {
-  LanguageModel model = reciting_model("The quick");
-  const auto found = likelihoods(model, *byte_tokenizer(), {{"The", "quick"}, {"The", "quack"}, {"Th", "e"}}, 64);
-  EXPECT_TRUE(found[0].greedy);
-  EXPECT_FALSE(found[1].greedy);
-  EXPECT_FALSE(found[2].greedy) << "a space comes between";
-}
-
-class PackedLikelihoods : public ::testing::TestWithParam<MixerChoice> {};
-INSTANTIATE_TEST_SUITE_P(Mixer, PackedLikelihoods, ::testing::ValuesIn(every_mixer()),
-                         [](const auto& info) { return testing::name_of(info.param); });
-
-TEST_P(PackedLikelihoods, AreThoseOfOneByOne) {
-  LanguageModel model = random_model(GetParam(), kVocabulary);
-  const std::vector<Continuation> texts{
-      {"one", "two"}, {"a much longer beginning", "of a text"}, {"", "three"}, {"four", "five and six"}, {"7", "8"}};
-  std::vector<int64_t> told;
-  const auto packed = likelihoods(model, *byte_tokenizer(), texts, 60, [&](int64_t n) { told.push_back(n); });
-  EXPECT_EQ(told, (Tokens{3, 5}));
-  const auto alone = likelihoods(model, *byte_tokenizer(), texts, 1);
-  for (size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_NEAR(packed[i].log_probability, alone[i].log_probability, -kEpsilon * alone[i].log_probability);
-    EXPECT_EQ(packed[i].greedy, alone[i].greedy);
-  }
-}
-
 class Task : public TemporaryFolder {
  protected:
   std::filesystem::path file_of(const std::string& lines) {
@@ -219,7 +157,7 @@ TEST_F(Task, ALastWordMustBeWhatGreedyDecodingGives) {
   EXPECT_EQ(found.accuracy, 0.5);
   EXPECT_EQ(found.normalized_accuracy, 0.5);
   EXPECT_NEAR(found.standard_error, std::sqrt(0.25 / 3), 1e-12);
-  const auto each = likelihoods(model, *byte_tokenizer(), {{"The", "quick"}, {"Th", "e"}}, 64);
+  const auto each = likelihoods(model, *byte_tokenizer(), {{"The", " quick"}, {"Th", " e"}}, 64);
   EXPECT_NEAR(found.perplexity, std::exp(-(each[0].log_probability + each[1].log_probability) / 2), 1e-3);
   EXPECT_EQ(score(model, right + "\n" + wrong + "\n", 1).questions, 1);
   EXPECT_EQ(score(model, right + "\n" + wrong + "\n", 1).accuracy, 1);
@@ -257,20 +195,6 @@ TEST_F(Task, EachMalformedLineIsNamed) {
   EXPECT_TRUE(fails_with("expected at least one question", [&] { read_task(file_of("\n\n")); }));
   EXPECT_TRUE(fails_with("cannot be read", [&] { read_task(folder / "absent.jsonl"); }));
   EXPECT_TRUE(fails_with("cannot be read", [&] { read_task(folder); }));
-}
-
-class TrainedModelFolder : public TemporaryFolder {};
-
-TEST_F(TrainedModelFolder, IsAModelWithItsTokenizer) {
-  EXPECT_TRUE(fails_with("absent is none", [&] { load_trained_model(folder / "absent"); }));
-  save_language_model(folder, random_model(every_mixer()[0], kVocabulary));
-  EXPECT_TRUE(fails_with("tokenizer", [&] { load_trained_model(folder); }));
-  byte_tokenizer()->save(folder);
-  const TrainedModel trained = load_trained_model(folder);
-  EXPECT_EQ(trained.model->options.vocab_size, kVocabulary);
-  EXPECT_EQ(trained.tokenizer->fingerprint(), "bytes");
-  save_language_model(folder, random_model(every_mixer()[0], 100));
-  EXPECT_TRUE(fails_with("knows 257 tokens, but the model 100", [&] { load_trained_model(folder); }));
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "data/tokenizer.h"
+#include "fem/text/tokenizer.h"
 #include "io/recipe.h"
 #include "train/config.h"
-#include "util/plot.h"
+#include "util/shared_files.h"
 
 namespace fem {
 namespace {
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 std::map<std::string, int64_t> counts() {
   std::map<std::string, int64_t> counts;
-  for (const fs::directory_entry& entry : fs::directory_iterator(source_tree() / "configs" / "lm")) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(shared_files() / "configs" / "lm")) {
     if (entry.path().extension() != ".toml") continue;
     LanguageModelOptions model = train_config_from_json(load_recipe(entry.path())).model;
     if (model.vocab_size == 0) model.vocab_size = byte_tokenizer()->vocab_size();

@@ -1,4 +1,4 @@
-#include "evaluate/streamed_text.h"
+#include "fem/text/streamed_text.h"
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,9 @@ TEST(StreamedText, BrokenBytesBecomeReplacements) {
   EXPECT_EQ(outcome(streamed(), "a\xffz"), "a|\uFFFD|z|");
   EXPECT_EQ(outcome(streamed(), "\xe2\x82z"), "||\uFFFDz|");
   EXPECT_EQ(outcome(streamed(), "\x80"), "\uFFFD|");
-  EXPECT_EQ(outcome(streamed(), "\xe0\x80"), "|\uFFFD|") << "no more bytes make this a character";
+  EXPECT_EQ(outcome(streamed(), "\xe0\x80"), "|\uFFFD\uFFFD|") << "no more bytes make this a character";
+  EXPECT_EQ(outcome(streamed(), "\xf0\x9f\x98z"), "|||\uFFFDz|") << "what began a character is one replacement";
+  EXPECT_EQ(outcome(streamed(), "\xf4\x90\x80z"), "|\uFFFD\uFFFD|\uFFFD|z|");
   EXPECT_EQ(outcome(streamed(), "ab\xf0\x9f"), "a|b|||\uFFFD") << "a text that ends inside a character";
   for (const std::string lead : {"\xc2", "\xe0", "\xed", "\xef", "\xf0", "\xf4"})
     EXPECT_EQ(outcome(streamed(), lead), "|\uFFFD") << "this may have become a character";
@@ -80,8 +82,10 @@ TEST(StreamedText, KeepsTheSpaceBetweenTokens) {
   EXPECT_EQ(later.add(1), " one");
 }
 
+TEST(StreamedText, AReplacementMayBeAStopString) { EXPECT_EQ(outcome(streamed({"b\uFFFD"}), "ab\xf0\x9f"), "a|||"); }
+
 TEST(StreamedText, AnEmptyStopStringIsRefused) {
-  EXPECT_TRUE(fails_with("expected a stop string, got an empty one", [] { streamed({"a", ""}); }));
+  EXPECT_TRUE(fails_with("expected stop strings that are not empty, got an empty one", [] { streamed({"a", ""}); }));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "fem/text/tokenizer.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -40,6 +40,17 @@ class ByteTokenizer : public Tokenizer {
 };
 
 }  // namespace
+
+std::vector<int64_t> Tokenizer::encode_prompt(std::string_view text) const {
+  std::vector<int64_t> tokens = encode(text);
+  tokens.insert(tokens.begin(), separator());
+  return tokens;
+}
+
+std::string Tokenizer::continuation(int64_t last, int64_t token) const {
+  // After another token, because a tokenizer may drop the space before a first word.
+  return decode({last, token}).substr(decode({last}).size());
+}
 
 TokenizerPtr byte_tokenizer() { return std::make_shared<ByteTokenizer>(); }
 

@@ -23,8 +23,15 @@ class Tokenizer {
   virtual int64_t separator() const = 0;
   // The same for two tokenizers only if they are the same: "bytes", or "sentencepiece:<hash of the model>".
   virtual std::string fingerprint() const = 0;
+  // The content of a SentencePiece model's file; empty for bytes.
+  virtual std::string model() const { return {}; }
   // tokenizer.json, and tokenizer.model for SentencePiece.
   virtual void save(const std::filesystem::path& folder) const = 0;
+
+  // The tokens of a text that begins here: the separator, then the text's own.
+  std::vector<int64_t> encode_prompt(std::string_view text) const;
+  // The bytes that `token` adds to a text that ends with the token `last`.
+  std::string continuation(int64_t last, int64_t token) const;
 };
 
 using TokenizerPtr = std::shared_ptr<const Tokenizer>;

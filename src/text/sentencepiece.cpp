@@ -1,3 +1,5 @@
+#include "text/sentencepiece.h"
+
 #include <c10/util/StringUtil.h>
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
@@ -12,12 +14,11 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "data/hash.h"
-#include "data/tokenizer.h"
-#include "data/utf8.h"
 #include "io/atomic_file.h"
+#include "text/utf8.h"
 #include "util/check.h"
-#include "util/table.h"
+#include "util/grouped.h"
+#include "util/hash.h"
 
 namespace fem {
 namespace {
@@ -82,6 +83,7 @@ class SentencePieceTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return processor_.GetPieceSize(); }
   int64_t separator() const override { return separator_; }
   std::string fingerprint() const override { return fingerprint_; }
+  std::string model() const override { return model_; }
 
   void save(const fs::path& folder) const override {
     write_atomically(folder / "tokenizer.model", [&](std::ostream& file) { file << model_; });
@@ -92,7 +94,8 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   void examine() {
     separator_ = processor_.bos_id() >= 0 ? processor_.bos_id() : processor_.eos_id();
-    FEM_CHECK(separator_ >= 0, "it has no piece that begins or ends a text, which documents are parted by");
+    FEM_CHECK(separator_ >= 0,
+              "it has neither a piece that begins a text nor one that ends it, which documents are parted by");
     for (int id = 0; id < processor_.GetPieceSize(); ++id) surfaces_.push_back(surface_of(id));
     const std::vector<std::string> letter = processor_.EncodeAsPieces("a");
     adds_space_ = !letter.empty() && letter.front().starts_with(kSpaceMark);
@@ -176,6 +179,11 @@ int64_t number_after(const std::string& text, const std::string& marker) {
 }
 
 }  // namespace
+
+TokenizerPtr tokenizer_of_model(std::string model, const std::string& name) {
+  if (model.empty()) return byte_tokenizer();
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), name);
+}
 
 TokenizerPtr sentencepiece_tokenizer(const fs::path& path) {
   errno = 0;

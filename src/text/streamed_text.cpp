@@ -1,9 +1,9 @@
-#include "evaluate/streamed_text.h"
+#include "fem/text/streamed_text.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "data/utf8.h"
+#include "text/utf8.h"
 #include "util/check.h"
 
 namespace fem {
@@ -19,18 +19,24 @@ bool may_become_character(std::string_view bytes) {
   return false;
 }
 
+// The bytes at the start of text that one U+FFFD stands for, if they are no character: all that began one, else one.
+size_t broken_size(std::string_view text) {
+  size_t size = std::min<size_t>(text.size(), 3);
+  while (size > 1 && !may_become_character(text.substr(0, size))) --size;
+  return size;
+}
+
 // Takes the characters off the front of bytes, up to a last one that may not be whole yet.
 std::string take_characters(std::string& bytes) {
   std::string text;
   std::string_view left = bytes;
-  while (!left.empty()) {
+  while (true) {
     const size_t good = utf8_prefix(left);
     text += left.substr(0, good);
     left.remove_prefix(good);
     if (left.empty() || may_become_character(left)) break;
     text += kReplacement;
-    left.remove_prefix(1);
-    while (!left.empty() && continues_character(left.front())) left.remove_prefix(1);
+    left.remove_prefix(broken_size(left));
   }
   bytes = std::string(left);
   return text;
@@ -45,26 +51,26 @@ size_t started(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
-StreamedText::StreamedText(TokenizerPtr tokenizer, int64_t last, std::vector<std::string> stops)
-    : tokenizer_(std::move(tokenizer)), last_(last), stops_(std::move(stops)) {
-  for (const std::string& stop : stops_) FEM_CHECK(!stop.empty(), "generate: expected a stop string, got an empty one");
+CertainText::CertainText(std::vector<std::string> stops) : stops_(std::move(stops)) {
+  for (const std::string& stop : stops_)
+    FEM_CHECK(!stop.empty(), "generate: expected stop strings that are not empty, got an empty one");
 }
 
-std::string StreamedText::add(int64_t token) {
-  // After another token, because a tokenizer may drop the space before a first word.
-  bytes_ += tokenizer_->decode({last_, token}).substr(tokenizer_->decode({last_}).size());
-  last_ = token;
+std::string CertainText::add(std::string_view bytes) {
+  if (stopped_) return {};
+  bytes_ += bytes;
   text_ += take_characters(bytes_);
   return release();
 }
 
-std::string StreamedText::finish() {
-  if (!bytes_.empty() && !stopped_) text_ += kReplacement;
-  bytes_.clear();
-  return std::exchange(text_, {});
+std::string CertainText::finish() {
+  if (stopped_) return {};
+  if (!std::exchange(bytes_, {}).empty()) text_ += kReplacement;
+  const std::string certain = release();  // the last character may have made a stop string
+  return certain + std::exchange(text_, {});
 }
 
-std::string StreamedText::release() {
+std::string CertainText::release() {
   size_t end = std::string::npos, held = 0;
   for (const std::string& stop : stops_) {
     end = std::min(end, text_.find(stop));
@@ -74,6 +80,15 @@ std::string StreamedText::release() {
   std::string certain = text_.substr(0, stopped_ ? end : text_.size() - held);
   text_.erase(0, stopped_ ? text_.size() : certain.size());
   return certain;
+}
+
+StreamedText::StreamedText(TokenizerPtr tokenizer, int64_t last, std::vector<std::string> stops)
+    : tokenizer_(std::move(tokenizer)), last_(last), text_(std::move(stops)) {}
+
+std::string StreamedText::add(int64_t token) {
+  const std::string bytes = tokenizer_->continuation(last_, token);
+  last_ = token;
+  return text_.add(bytes);
 }
 
 }  // namespace fem

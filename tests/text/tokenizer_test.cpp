@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "fem/text/tokenizer.h"
 
 #include <sentencepiece_trainer.h>
 
@@ -166,7 +166,8 @@ TEST_F(TokenizerFiles, TheSeparatorIsWhateverPieceTheModelHas) {
   EXPECT_EQ(sentencepiece_tokenizer(foreign_model({}))->separator(), 1);
   EXPECT_EQ(sentencepiece_tokenizer(foreign_model({{"bos_id", "-1"}, {"eos_id", "1"}}))->separator(), 1);
   const auto model = foreign_model({{"bos_id", "-1"}, {"eos_id", "-1"}});
-  EXPECT_TRUE(fails_with("it has no piece that begins or ends a text", [&] { sentencepiece_tokenizer(model); }));
+  EXPECT_TRUE(fails_with("it has neither a piece that begins a text nor one that ends it",
+                         [&] { sentencepiece_tokenizer(model); }));
 }
 
 TEST_F(TokenizerFiles, BrokenOnesAreNamed) {
