@@ -49,6 +49,6 @@ def likelihoods(model: LanguageModel, sequences: Sequence[Scored], batch_tokens:
     with inference(model):
         while rows.next():
             hidden = model.hidden(rows.tokens().to(device), cu_seqlens=rows.cu_seqlens().to(device))[0]
-            for part in hidden[rows.places().to(device)].split(rows.at_once()):
+            for part in torch.split(hidden[rows.places().to(device)], rows.at_once()):
                 rows.add(model.logits(part))
     return [Likelihood(*result) for result in rows.results()]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fem
 import pytest
 from fem import ByteTokenizer, LanguageModel, SentencePieceTokenizer, load_tokenizer
 from fem._generate import TextWriter
@@ -159,3 +160,13 @@ def test_surrogates_are_no_text(model_file: Path) -> None:
     for tokenizer in (ByteTokenizer(), SentencePieceTokenizer(model_file)):
         with pytest.raises(ValueError, match="surrogates not allowed"):
             tokenizer.encode("a\ud800")
+
+
+def test_the_library_is_the_wheels_own(model_file: Path) -> None:
+    SentencePieceTokenizer(model_file)
+    mapped = {
+        line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libsentencepiece" in line
+    }
+    carried = Path(fem.__file__).parent / "lib"
+    assert {Path(path).name for path in mapped} == {"libsentencepiece.so.0", "libsentencepiece_train.so.0"}
+    assert {Path(path).parent for path in mapped} == {carried}
