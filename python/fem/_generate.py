@@ -132,7 +132,7 @@ def _new_tokens(model: LanguageModel, prompts: Sequence[list[int]], generation: 
                 logits = model(torch.tensor(tokens, device=device)[:, None], state=state)[:, -1]
         yield from zip(rows, generation.choose(logits))
         kept = generation.advance()
-        if len(kept) < len(rows):
+        if 0 < len(kept) < len(rows):
             state = state.select(torch.tensor(kept, dtype=torch.int64, device=device))
         tokens = generation.newest()
 

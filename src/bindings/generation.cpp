@@ -2,7 +2,8 @@
 #include "models/generation.h"
 
 #include <torch/custom_class.h>
-#include <torch/library.h>
+
+#include "bindings/library.h"
 
 namespace fem {
 namespace {
@@ -41,11 +42,11 @@ std::tuple<at::Tensor, std::optional<at::Tensor>, std::optional<at::Tensor>> pad
 
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(fem, m) {
-  m.class_<GenerateOptionsHandle>("GenerateOptions")
+void register_generation(torch::Library& library) {
+  library.class_<GenerateOptionsHandle>("GenerateOptions")
       .def(torch::init<int64_t, double, std::optional<int64_t>, std::optional<double>, double, std::optional<int64_t>,
                        int64_t>());
-  m.class_<GenerationHandle>("Generation")
+  library.class_<GenerationHandle>("Generation")
       .def(torch::init<GenerateOptionsPtr, std::vector<Tokens>, int64_t>())
       .def_static("padded", padded_texts)
       .def_static("prompt_piece", [] { return kPromptPiece; })

@@ -7,6 +7,9 @@ TORCH_LIBRARY_FRAGMENT(fem, m) {
   register_state(m);
   register_mixer(m);
   register_backbone(m);
+  register_text(m);
+  register_generation(m);
+  register_scoring(m);
 }
 
 }  // namespace fem

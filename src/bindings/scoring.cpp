@@ -2,7 +2,8 @@
 #include "text/scoring.h"
 
 #include <torch/custom_class.h>
-#include <torch/library.h>
+
+#include "bindings/library.h"
 
 namespace fem {
 namespace {
@@ -35,8 +36,8 @@ std::tuple<std::string, std::string> parted(const std::string& context, const st
 
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(fem, m) {
-  m.class_<ScoredRowsHandle>("ScoredRows")
+void register_scoring(torch::Library& library) {
+  library.class_<ScoredRowsHandle>("ScoredRows")
       .def(torch::init<std::vector<std::tuple<Tokens, int64_t>>, int64_t, int64_t>())
       .def_static("first_beyond", first_beyond)
       .def_static("parted_before_space", parted)

@@ -4,10 +4,10 @@
 
 #include <ATen/ATen.h>
 #include <torch/custom_class.h>
-#include <torch/library.h>
 
 #include <cstring>
 
+#include "bindings/library.h"
 #include "fem/text/streamed_text.h"
 #include "text/sentencepiece.h"
 #include "util/check.h"
@@ -48,8 +48,8 @@ using CertainTextPtr = c10::intrusive_ptr<CertainTextHandle>;
 
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(fem, m) {
-  m.class_<TokenizerHandle>("Tokenizer")
+void register_text(torch::Library& library) {
+  library.class_<TokenizerHandle>("Tokenizer")
       .def_static("bytes", [] { return handle_of(byte_tokenizer()); })
       .def_static("sentencepiece", [](const std::string& path) { return handle_of(sentencepiece_tokenizer(path)); })
       .def_static("train_sentencepiece",
@@ -69,7 +69,7 @@ TORCH_LIBRARY_FRAGMENT(fem, m) {
       .def("save", [](const TokenizerHandlePtr& self, const std::string& folder) { self->tokenizer->save(folder); })
       .def("model", [](const TokenizerHandlePtr& self) { return tensor_of(self->tokenizer->model()); })
       .def_static("of_model", [](const at::Tensor& model) { return handle_of(tokenizer_of_model(bytes_of(model))); });
-  m.class_<CertainTextHandle>("CertainText")
+  library.class_<CertainTextHandle>("CertainText")
       .def(torch::init<std::vector<std::string>>())
       .def("add", [](const CertainTextPtr& self, const at::Tensor& bytes) { return self->text.add(bytes_of(bytes)); })
       .def("finish", [](const CertainTextPtr& self) { return self->text.finish(); })
