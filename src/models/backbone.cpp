@@ -6,9 +6,9 @@
 
 #include "fem/ops/rms_norm.h"
 #include "mixer/check.h"
-#include "nn/parameters.h"
 #include "models/recompute.h"
 #include "models/traced.h"
+#include "nn/parameters.h"
 #include "util/check.h"
 
 namespace fem {

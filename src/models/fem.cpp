@@ -1,7 +1,7 @@
 // fem: the Free Energy Mixer.
 #include "mixer/parameters.h"
-#include "nn/parameters.h"
 #include "models/token_mixer.h"
+#include "nn/parameters.h"
 
 namespace fem {
 namespace {
