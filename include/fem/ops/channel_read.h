@@ -1,6 +1,8 @@
 // Reads whose prior is one of its own for every channel: p_t(i) ~ exp(log_weight_i + sum_{tau=i+1..t} log_decay_tau).
 #pragma once
 
+#include <optional>
+
 #include "fem/ops/read.h"
 
 namespace fem {

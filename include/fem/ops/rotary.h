@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace fem {
 
 // Which computation: the authors' layer with its faults mended, what their public code computes (for checkpoints

@@ -1,6 +1,9 @@
 // The differentiable per-channel log-sum-exp attention read.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "fem/ops/read.h"
 
 namespace fem {

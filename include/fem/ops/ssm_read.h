@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "fem/ops/read.h"
 
 namespace fem {
