@@ -32,8 +32,8 @@ variable_list random_like(const variable_list& tensors) {
 }
 
 template <typename Run>
-ReadUnderTest differentiable(variable_list inputs, Run run) {
-  for (at::Tensor& input : inputs) input.set_requires_grad(true);
+ReadUnderTest differentiable(const variable_list& inputs, Run run) {
+  for (const at::Tensor& input : inputs) input.set_requires_grad(true);
   return {inputs, [inputs, run] { return run(inputs); }};
 }
 

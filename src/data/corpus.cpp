@@ -149,7 +149,7 @@ TokenizerPtr cached_tokenizer(const fs::path& folder) {
   }
 }
 
-Corpus open_corpus(const CorpusOptions& options, const fs::path& folder, TokenizerPtr tokenizer) {
+Corpus open_corpus(const CorpusOptions& options, const fs::path& folder, const TokenizerPtr& tokenizer) {
   Corpus corpus;
   corpus.tokenizer = tokenizer ? tokenizer : cached_tokenizer(folder);
   const std::string fingerprint = corpus.tokenizer->fingerprint();

@@ -14,7 +14,7 @@ void declare_linear(std::vector<ParameterSpec>& specs, const std::string& name, 
 at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator> generator) {
   switch (spec.init) {
     case Init::kNormal:
-      return at::empty(spec.shape).normal_(0.0, spec.value, generator);
+      return at::empty(spec.shape).normal_(0.0, spec.value, std::move(generator));
     case Init::kConstant:
       break;
     case Init::kValues:

@@ -1,6 +1,7 @@
 // The identities of the free-energy read (docs/notation.md), on softmax_read with random scores, values and beta.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "support/kernel_test.h"
 #include "support/one_query.h"

@@ -1,6 +1,7 @@
 // The inner gate as a hidden temperature (the paper's F.2, F.3, G.2, G.4), on gated_read of softmax_read.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 

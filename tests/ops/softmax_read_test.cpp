@@ -1,5 +1,7 @@
 #include "fem/ops/softmax_read.h"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include "support/gradient_check.h"
 #include "support/kernel_test.h"
 #include "support/softmax_run.h"
