@@ -1,5 +1,7 @@
 # fem_add_kernels(target source...): compiles the sources once per instruction set into namespaces of their own and
 # links the objects into target. Kernels are optimised in every build type, debug included.
+set(FEM_ISAS "generic;avx2;avx512" CACHE STRING
+  "Instruction sets of the kernels, of which the library chooses one when it runs; native: only the best of this machine")
 set(FEM_ISA_FLAGS_generic -DFEM_ISA=generic)
 set(FEM_ISA_FLAGS_avx2 -DFEM_ISA=avx2 -mavx2 -mfma -mf16c)
 set(FEM_ISA_FLAGS_avx512 -DFEM_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
@@ -7,22 +9,58 @@ set(FEM_ISA_FLAGS_avx512 -DFEM_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx5
 # Vectors wider than the registers stay inside a file, so their calling convention does not matter.
 set(FEM_ISA_FLAGS_emulated -DFEM_ISA=avx512 -DFEM_LANES=16 -mavx2 -mfma -mf16c -Wno-psabi)
 
+# What torch asks for before it calls a processor AVX512 or AVX2.
+function(fem_native_isa isa)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
+    OUTPUT_VARIABLE macros RESULT_VARIABLE failed ERROR_VARIABLE reason)
+  if(failed)
+    message(FATAL_ERROR "FEM_ISAS=native: the compiler cannot tell what this machine has; name the sets instead:\n${reason}")
+  endif()
+  set(${isa} generic PARENT_SCOPE)
+  if(macros MATCHES "__AVX2__ 1" AND macros MATCHES "__FMA__ 1" AND macros MATCHES "__F16C__ 1")
+    set(${isa} avx2 PARENT_SCOPE)
+    if(macros MATCHES "__AVX512F__ 1" AND macros MATCHES "__AVX512BW__ 1" AND macros MATCHES "__AVX512VL__ 1" AND
+       macros MATCHES "__AVX512DQ__ 1")
+      set(${isa} avx512 PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+if(FEM_ISAS STREQUAL native)
+  fem_native_isa(FEM_BUILT_ISAS)
+else()
+  set(FEM_BUILT_ISAS ${FEM_ISAS})
+endif()
+foreach(isa IN LISTS FEM_BUILT_ISAS)
+  if(NOT isa MATCHES "^(generic|avx2|avx512)$")
+    message(FATAL_ERROR "FEM_ISAS: expected native, or some of generic;avx2;avx512; got ${FEM_ISAS}")
+  endif()
+endforeach()
+message(STATUS "Kernels for ${FEM_BUILT_ISAS}")
+
 function(fem_kernel_objects objects isa)
   add_library(${objects} OBJECT ${ARGN})
   target_compile_options(${objects} PRIVATE ${FEM_ISA_FLAGS_${isa}} -O3 -fno-math-errno -fvisibility=hidden)
   target_include_directories(${objects} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src)
 endfunction()
 
+function(fem_link_kernels target owner)
+  list(TRANSFORM FEM_BUILT_ISAS PREPEND ${owner}_ OUTPUT_VARIABLE objects)
+  target_link_libraries(${target} PRIVATE ${objects})
+endfunction()
+
 function(fem_add_kernels target)
-  foreach(isa generic avx2 avx512)
+  foreach(isa IN LISTS FEM_BUILT_ISAS)
     fem_kernel_objects(${target}_${isa} ${isa} ${ARGN})
-    target_link_libraries(${target} PRIVATE ${target}_${isa})
   endforeach()
+  fem_link_kernels(${target} ${target})
 endfunction()
 
 # emulated: a twin of target, with all of its objects but the AVX-512 kernels.
 function(fem_add_emulated_kernels emulated target)
   fem_kernel_objects(${emulated}_avx512 emulated ${ARGN})
   set_target_properties(${emulated} ${emulated}_avx512 PROPERTIES EXCLUDE_FROM_ALL ON)
-  target_link_libraries(${emulated} PRIVATE ${target}_generic ${target}_avx2 ${emulated}_avx512)
+  list(REMOVE_ITEM FEM_BUILT_ISAS avx512)
+  fem_link_kernels(${emulated} ${target})
+  target_link_libraries(${emulated} PRIVATE ${emulated}_avx512)
 endfunction()

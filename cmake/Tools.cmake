@@ -10,7 +10,30 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 add_compile_options(-Wall -Wextra -Werror=return-type -Wno-unused-parameter -Wno-missing-field-initializers)
+# All but the kernels is compiled alike, programs too: one precompiled header serves whatever has its flags. What is hot
+# is in the kernels and in torch, and -O1 compiles in half the time of -O3 (docs/decisions/0019-building.md).
+add_compile_options(-fPIC $<$<NOT:$<CONFIG:Debug>>:-O1>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options(--param=ggc-min-heapsize=1048576)  # kB before the compiler collects garbage, which torch's headers make it do
+endif()
 if(FEM_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
+
+# fem makes the one precompiled header; every other target of C++ above it takes that.
+function(fem_reuse_header target)
+  target_precompile_headers(${target} REUSE_FROM fem)
+endfunction()
+
+# Opening torch's headers, precompiled, takes four seconds a file: what is in one folder is compiled together, and of
+# ops/ what is in one folder below it. Names in the anonymous namespaces of such files must differ.
+function(fem_compile_folders_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "^(ops/[a-z_]+|[a-z_]+)/")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+endfunction()

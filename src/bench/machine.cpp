@@ -29,7 +29,7 @@ std::string first_word(const fs::path& path) {
 }
 
 // "32K", "8M"
-int64_t bytes_of(const std::string& size) {
+int64_t size_in_bytes(const std::string& size) {
   const int64_t unit = size.back() == 'K' ? 1 << 10 : size.back() == 'M' ? 1 << 20 : 1;
   return std::stoll(size) * unit;
 }
@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, int64_t>> data_caches() {
     std::string name = "L";
     name += first_word(cache / "level");
     if (type == "Data") name += "d";
-    caches.emplace_back(name, bytes_of(size));
+    caches.emplace_back(name, size_in_bytes(size));
   }
   return caches;
 }

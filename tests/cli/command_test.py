@@ -76,6 +76,7 @@ class Command(unittest.TestCase):
         info = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
         self.assertEqual(info["torch"].split("+")[0], "2.13.0")
         self.assertIn(info["kernels"], ("generic", "avx2", "avx512"))
+        self.assertIn(info["kernels"], info["built"].split(", "))
         self.assertIn(info["bfloat16"].split()[0], ("float32", "AMX", "AVX512_BF16"))
         self.assertEqual(info["threads"], "1")
         expected = f"fem {info['fem']} (torch {info['torch']}, {info['kernels']})"

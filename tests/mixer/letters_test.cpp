@@ -14,7 +14,7 @@ class Letters : public ::testing::TestWithParam<PriorInDialect> {};
 INSTANTIATE_TEST_SUITE_P(Prior, Letters, every_prior_in_every_dialect(),
                          [](const auto& info) { return name_of(info.param); });
 
-int64_t parameters_of(const MixerOptions& options) {
+int64_t parameters_with(const MixerOptions& options) {
   int64_t count = 0;
   for (const at::Tensor& parameter : FreeEnergyMixer(options)->parameters()) count += parameter.numel();
   return count;
@@ -25,18 +25,18 @@ TEST_P(Letters, GiveMixersOfEqualSize) {
   options.n_embd = 128;
   options.n_head = 4;
   std::tie(options.prior_type, options.dialect) = GetParam();
-  const int64_t full = parameters_of(options);
+  const int64_t full = parameters_with(options);
   for (const std::string_view letters : kLetters) {
     SCOPED_TRACE(std::string(letters));
     const LetterChoice choice = with_letters(options, letters);
     EXPECT_EQ(choice.full_parameters, full);
-    EXPECT_EQ(choice.parameters, parameters_of(choice.options));
+    EXPECT_EQ(choice.parameters, parameters_with(choice.options));
     // No neighbouring width comes nearer.
     for (const int64_t step : {-16, 16}) {
       MixerOptions other = choice.options;
       other.fem_dim = *other.fem_dim + step;
       if (*other.fem_dim < sizes_of(options).value) continue;
-      EXPECT_GE(std::abs(parameters_of(other) - full), std::abs(choice.parameters - full)) << step;
+      EXPECT_GE(std::abs(parameters_with(other) - full), std::abs(choice.parameters - full)) << step;
     }
     const auto has = [&](char letter) { return letters.find(letter) != std::string_view::npos; };
     EXPECT_EQ(choice.options.use_conv, has('C'));

@@ -12,7 +12,7 @@ namespace {
 using testing::close;
 using testing::PriorInDialect;
 
-constexpr int64_t kTokens = 5000;
+constexpr int64_t kStreamed = 5000;
 
 class LongStreaming : public ::testing::TestWithParam<PriorInDialect> {
  protected:
@@ -47,17 +47,17 @@ class LongStreaming : public ::testing::TestWithParam<PriorInDialect> {
     at::manual_seed(7);
     MixerState state;
     std::vector<at::Tensor> parts;
-    for (int64_t begin = 0, end; begin < kTokens; begin = end) {
+    for (int64_t begin = 0, end; begin < kStreamed; begin = end) {
       const bool single = begin >= kFirst && begin < kPast;
       const int64_t length = single ? 1 : at::randint(1, 300, {1}).item<int64_t>();
-      end = std::min(begin + length, begin < kFirst ? kFirst : kTokens);
+      end = std::min(begin + length, begin < kFirst ? kFirst : kStreamed);
       parts.push_back(mixer(x.slice(1, begin, end), state));
     }
     return at::cat(parts, 1);
   }
 
   void expect_equal() {
-    const at::Tensor x = testing::random_tokens(1, kTokens, options, at::kBFloat16);
+    const at::Tensor x = testing::random_tokens(1, kStreamed, options, at::kBFloat16);
     at::Tensor exact;
     for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
       SCOPED_TRACE(at::toString(dtype));
