@@ -16,7 +16,7 @@ COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 
 def read(run: Path) -> dict[str, list[dict]]:
     """The lines of each kind."""
-    lines: dict[str, list[dict]] = {"train": [], "validation": []}
+    lines: dict[str, list[dict]] = {"train": [], "validation": [], "best": []}
     path = run / "metrics.jsonl"
     if not path.exists():
         raise SystemExit(f"plot_train: expected {path}; a run is a folder that fem train wrote")
@@ -31,20 +31,20 @@ def read(run: Path) -> dict[str, list[dict]]:
 
 def summary(runs: list[Path]) -> str:
     width = max(len(run.resolve().name) for run in runs)
-    rows = [f"{'run':{width}}   steps  validation loss  bits per byte"]
-    for run in runs:
-        lines = read(run)
-        if lines["validation"]:
-            last = lines["validation"][-1]
-            row = f"{last['step']:6}  {last['loss']:15.4f}  {last['bits_per_byte']:13.4f}"
-            rows.append(f"{run.resolve().name:{width}}  {row}")
+    last = {run: (read(run)["validation"] or [{}])[-1] for run in runs}
+    measures = [name for name in next(iter(last.values())) if name not in ("kind", "step")]
+    rows = [f"{'run':{width}}   steps" + "".join(f"  {name:>15}" for name in measures)]
+    for run, line in last.items():
+        if line:
+            figures = "".join(f"  {line.get(name, float('nan')):15.4f}" for name in measures)
+            rows.append(f"{run.resolve().name:{width}}  {line['step']:6}{figures}")
     return "\n".join(rows)
 
 
 def main(runs: list[Path], out: Path) -> None:
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    highest = []
+    highest, unit = [], ""
     for place, run in enumerate(runs):
         color, lines = COLORS[place % len(COLORS)], read(run)
         name = run.resolve().name
@@ -53,9 +53,10 @@ def main(runs: list[Path], out: Path) -> None:
         highest += losses[len(losses) // 20 :]
         steps, losses = [line["step"] for line in lines["validation"]], [line["loss"] for line in lines["validation"]]
         if steps:
+            unit = " (nats a token)" if "bits_per_byte" in lines["validation"][-1] else ""
             label = f"{name}, validation: {losses[-1]:.3f} at the end"
             axis.plot(steps, losses, color=color, linewidth=2.2, marker="o", markersize=4, label=label)
-    axis.set(xlabel="training step", ylabel="loss (nats a token)", xlim=(0, None))
+    axis.set(xlabel="training step", ylabel=f"loss{unit}", xlim=(0, None))
     if highest:  # the first steps would press all that follows to the floor
         axis.set_ylim(None, 1.05 * max(highest))
     axis.legend(frameon=False)

@@ -14,7 +14,7 @@ void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_completion_command(CLI::App& app);  // the last: it knows those that were added to app
-// Writes the exit status if a signal ended the experiment.
+// These write the exit status, which is not 0 if a signal or a failed run left something undone.
 void add_experiment_command(CLI::App& app, int& status);
 
 }  // namespace fem

@@ -59,7 +59,8 @@ void add_argmax(CLI::App& experiment, int& status) {
       "  fem experiment argmax --preset mini --dim 128 --seeds 5 --out runs/wide\n"
       "  fem experiment argmax --preset paper --resume     after Ctrl-C: goes on where it stopped\n"
       "\n"
-      "Writes to --out: results.jsonl (a line per run), curve.jsonl (a line per evaluation), argmax.png.");
+      "Writes to --out: results.jsonl (a line per run), curve.jsonl (a line per evaluation), argmax.png. One of\n"
+      "these runs by itself: fem train argmax/demo");
 
   auto arguments = std::make_shared<ArgmaxArguments>();
   app->add_option("--preset", arguments->preset, "smoke, demo, mini or paper")

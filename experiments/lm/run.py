@@ -22,25 +22,31 @@ MIXERS = {"attention": "softmax", "fem-softmax": "FEM-softmax", "gla": "gla", "f
 
 def train(run: Path, recipe: str, text: str, seed: int, steps: int, threads: int) -> dict:
     """The result of one run, from its folder if it is complete."""
-    result = run / "result.json"
-    if result.exists():
-        return json.loads(result.read_text())
+    if (run / "result.json").exists():
+        return result_of(run)
     data, _, validation = text.partition(",")
     command = [str(TREE / "build" / "fem"), "train", recipe, "--data", data, "--out", str(run), "--resume"]
     command += ["--threads", str(threads)] + (["--validation", validation] if validation else [])
-    changes = {"seed": seed, "steps": steps, "validate_every": 100, "validation_tokens": 65536, "precision": "float32"}
+    changes = {"seed": seed, "steps": steps, "validate_every": 100, "precision": "float32"}
     for name, value in changes.items():
         command += ["--set", f"train.{name}={value}"]
+    command += ["--set", "data.validation_tokens=65536"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode != 0 or "Stopped after step" in done.stdout:
         raise SystemExit(f"lm: {run}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "validation"][-1]
-    config = json.loads((run / "config.json").read_text())
-    parameters = int(done.stdout.split(" parameters")[0].replace(",", ""))
-    value = {"loss": last["loss"], "bits_per_byte": last["bits_per_byte"], "parameters": parameters, "config": config}
-    result.write_text(json.dumps(value))
-    return value
+    return result_of(run)
+
+
+def result_of(run: Path) -> dict:
+    """What fem train left of a finished run."""
+    result, config = (json.loads((run / name).read_text()) for name in ("result.json", "config.json"))
+    measures = result["measures"]
+    return {
+        "loss": measures["loss"],
+        "bits_per_byte": measures["bits_per_byte"],
+        "parameters": result["parameters"],
+        "config": config,
+    }
 
 
 def mean_and_error(values: list[float]) -> str:

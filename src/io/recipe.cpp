@@ -6,9 +6,11 @@
 #include <toml++/toml.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "util/check.h"
+#include "util/shared_files.h"
 
 namespace fem {
 namespace {
@@ -66,6 +68,24 @@ json value_of(const std::string& text) {
 }  // namespace
 
 json load_recipe(const fs::path& path) { return load(path, 0); }
+
+fs::path find_recipe(const std::string& name, const fs::path& relative_to) {
+  if (name.ends_with(".toml")) return relative_to / name;
+  const fs::path configs = shared_files() / "configs";
+  for (const fs::path& path : {configs / "lm" / (name + ".toml"), configs / (name + ".toml")})
+    if (fs::exists(path)) return path;
+  std::set<std::string> names;
+  std::error_code none;
+  const auto through_links = fs::directory_options::follow_directory_symlink;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(configs, through_links, none)) {
+    if (entry.path().extension() != ".toml") continue;
+    const fs::path folder = entry.path().parent_path().filename();
+    names.insert(folder == "lm" ? entry.path().stem().string() : (folder / entry.path().stem()).string());
+  }
+  std::string known;
+  for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
+  FEM_CHECK(false, "recipe: expected a .toml file or one of ", known, "; got '", name, "'");
+}
 
 void set_value(json& recipe, const std::string& assignment) {
   const size_t equals = assignment.find('=');

@@ -7,11 +7,11 @@
 
 namespace fem {
 
-AdamW::AdamW(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const AdamWOptions& options)
+AdamW::AdamW(const std::vector<TrainedParameter>& parameters, const AdamWOptions& options)
     : options_(options), groups_{{options.weight_decay}, {0.0}} {
   for (size_t place = 0; place < parameters.size(); ++place) {
-    const auto& [name, parameter] = parameters[place];
-    Group& group = groups_[options.decay_matrices_only && parameter.dim() < 2];
+    const auto& [name, parameter, decayed] = parameters[place];
+    Group& group = groups_[decayed ? 0 : 1];
     group.places.push_back(place);
     group.names.push_back(name);
     group.parameters.push_back(parameter);

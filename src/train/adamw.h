@@ -4,8 +4,9 @@
 
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "train/task.h"
 
 namespace fem {
 
@@ -16,13 +17,12 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   double beta1 = 0.9;
   double beta2 = 0.999;
-  bool decay_matrices_only = false;  // weight decay leaves biases, norms and temperatures alone
 };
 
 // AdamW by torch's fused kernel. Updates the parameters in place.
 class AdamW {
  public:
-  AdamW(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const AdamWOptions& options);
+  AdamW(const std::vector<TrainedParameter>& parameters, const AdamWOptions& options);
 
   void set_learning_rate(double rate) { options_.learning_rate = rate; }
   // One update; gradients in the order of the parameters.

@@ -49,27 +49,44 @@ std::optional<Checkpoints::Entry> Checkpoints::newest() const {
   return entries.empty() ? std::nullopt : std::optional(entries.back());
 }
 
-void Checkpoints::write(int64_t step, const std::function<void(const fs::path&)>& fill) {
+fs::path Checkpoints::at(int64_t step) const {
+  const fs::path folder = folder_ / name_of(step);
+  FEM_CHECK(fs::is_directory(folder), "train: expected a checkpoint at ", folder.string(),
+            ", but it is not there; start the run again");
+  return folder;
+}
+
+void Checkpoints::write(int64_t step, const std::function<void(const fs::path&)>& fill, std::optional<int64_t> best) {
   fs::create_directories(folder_);
   remove_leftovers();
   const fs::path name = folder_ / name_of(step), unfinished = folder_ / (std::string(kUnfinished) + name_of(step));
-  if (fs::exists(name)) return;  // a run that stopped right here and went on
-  try {
-    fs::create_directory(unfinished);
-    fill(unfinished);
-    rename_folder(unfinished, name);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
-    throw;
+  if (!fs::exists(name)) {  // else a run that stopped right here and went on
+    try {
+      fs::create_directory(unfinished);
+      fill(unfinished);
+      rename_folder(unfinished, name);
+    } catch (...) {
+      std::error_code ignored;
+      fs::remove_all(unfinished, ignored);
+      throw;
+    }
   }
+  if (best == step) point_to_best(step);
   const std::vector<Entry> entries = entries_of(folder_);
   for (size_t i = 0; i + keep_ < entries.size(); ++i) {
+    if (entries[i].step == best) continue;
     // Under another name first: a half-removed folder must not look like a checkpoint.
     const fs::path old = folder_ / (std::string(kOld) + entries[i].folder.filename().string());
     fs::rename(entries[i].folder, old);
     fs::remove_all(old);
   }
+}
+
+void Checkpoints::point_to_best(int64_t step) const {
+  const fs::path link = folder_.parent_path() / "best", made = folder_.parent_path() / "best.tmp";
+  fs::remove(made);
+  fs::create_directory_symlink(folder_.filename() / name_of(step), made);
+  fs::rename(made, link);
 }
 
 void Checkpoints::remove_leftovers() const {

@@ -19,11 +19,16 @@ class Checkpoints {
   };
   std::optional<Entry> newest() const;
 
-  // fill writes all files into the folder it is given; then the folder takes its name, and old ones go.
-  void write(int64_t step, const std::function<void(const std::filesystem::path& folder)>& fill);
+  // fill writes all files into the folder it is given; then the folder takes its name, and old ones go but the best.
+  void write(int64_t step, const std::function<void(const std::filesystem::path& folder)>& fill,
+             std::optional<int64_t> best = std::nullopt);
+
+  // The checkpoint of a step that is still there. <run>/best leads people to that of the best one.
+  std::filesystem::path at(int64_t step) const;
 
  private:
   void remove_leftovers() const;
+  void point_to_best(int64_t step) const;
 
   std::filesystem::path folder_;
   int64_t keep_;

@@ -1,5 +1,7 @@
 #include "train/metrics.h"
 
+#include <fstream>
+
 #include "io/atomic_file.h"
 
 namespace fem {
@@ -19,6 +21,20 @@ std::filesystem::path without_steps_after(int64_t step, const std::filesystem::p
 }  // namespace
 
 std::filesystem::path metrics_path(const std::filesystem::path& run) { return run / "metrics.jsonl"; }
+
+int64_t last_step(const std::filesystem::path& run) {
+  constexpr std::streamoff kEnd = 4096;
+  std::ifstream file(metrics_path(run), std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (!file || size <= 0) return 0;
+  file.seekg(std::max<std::streamoff>(size - kEnd, 0));
+  int64_t step = 0;
+  for (std::string text; std::getline(file, text);) {
+    const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (line.is_object()) step = line.value("step", step);
+  }
+  return step;
+}
 
 Metrics::Metrics(const std::filesystem::path& run, int64_t step)
     : path_(without_steps_after(step, metrics_path(run))), events_(run / "tensorboard") {}

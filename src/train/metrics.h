@@ -24,4 +24,7 @@ class Metrics {
 
 std::filesystem::path metrics_path(const std::filesystem::path& run);
 
+// The last step that a run has reported, 0 if there is none; reads no more than the end of the file.
+int64_t last_step(const std::filesystem::path& run);
+
 }  // namespace fem

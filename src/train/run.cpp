@@ -1,8 +1,10 @@
 #include "train/run.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -26,130 +28,190 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-Json json_of(const Perplexity& p) {
-  return {{"loss", p.loss()}, {"perplexity", p.perplexity()}, {"bits_per_byte", p.bits_per_byte()}};
+Json json_of(const NamedValues& values) {
+  Json out = Json::object();
+  for (const auto& [name, value] : values) out[name] = value;
+  return out;
 }
 
-void describe(Trainer& trainer, const Corpus& corpus, int64_t ranks, std::ostream& log) {
-  const TrainConfig& config = trainer.config();
-  log << grouped(parameter_count(language_model_parameters(config.model))) << " parameters, "
-      << grouped(corpus.train.size()) << " training and " << grouped(corpus.validation.size()) << " validation tokens ("
-      << corpus.tokenizer->fingerprint() << "), " << grouped(trainer.tokens_of_a_step()) << " tokens a step, " << ranks
+void write_json(const fs::path& path, const Json& content) {
+  write_atomically(path, [&](std::ostream& file) { file << content.dump(2) << "\n"; });
+}
+
+void describe(const Trainer& trainer, const Task& task, const TrainOptions& options, int64_t ranks, std::ostream& log) {
+  const auto [units, per_row] = task.units_of_a_row();
+  log << grouped(trainer.parameter_count()) << " parameters, " << task.description() << ", "
+      << grouped(options.batch * per_row) << " " << units << " a step, " << ranks
       << (ranks == 1 ? " process, " : " processes, ") << at::get_num_threads() << " threads\n"
       << std::flush;
 }
 
 // Processes that train together must train the same: what differs would be averaged silently.
-void check_same_everywhere(const Trainer& trainer, const Corpus& corpus, ProcessGroup& group) {
-  const nlohmann::json config = to_json(trainer.config());
-  const std::string text = config["model"].dump() + config["train"].dump() + corpus.tokenizer->fingerprint() +
-                           std::to_string(corpus.train.size()) + " " + std::to_string(corpus.validation.size());
-  const auto own = static_cast<int64_t>(fnv1a(text));
-  const at::Tensor first = at::tensor({own}, at::kLong);
-  group.broadcast(first);
-  FEM_CHECK(first.item<int64_t>() == own, "train: rank ", group.rank(),
-            " has another recipe or another text than rank 0; start every process with the same command and files");
+void check_same_everywhere(const Trainer& trainer, ProcessGroup& group) {
+  nlohmann::json identity = trainer.identity();
+  identity.erase("data");
+  const std::string own = identity.dump();
+  const at::Tensor size = at::tensor({static_cast<int64_t>(own.size())}, at::kLong);
+  group.broadcast(size);
+  at::Tensor text = at::zeros({size.item<int64_t>()}, at::kByte);
+  if (group.rank() == 0) std::memcpy(text.mutable_data_ptr(), own.data(), own.size());
+  group.broadcast(text);
+  const std::string first(static_cast<const char*>(text.const_data_ptr()), text.numel());
+  FEM_CHECK(first == own, "train: rank ", group.rank(),
+            " has another recipe or other data than rank 0; start every process with the same command and files");
 }
 
 // One training run from where it stands to its end or to a signal.
 class Run {
  public:
-  Run(Trainer& trainer, const fs::path& out, bool writes)
-      : trainer_(trainer), options_(trainer.config().train), checkpoints_(out, options_.keep_checkpoints) {
+  Run(Trainer& trainer, const Task& task, const TrainOptions& options, const RunOptions& run, bool writes)
+      : trainer_(trainer),
+        task_(task),
+        options_(options),
+        run_(run),
+        goal_(task.goal()),
+        checkpoints_(run.out, options.keep_checkpoints),
+        seconds_before_(trainer.seconds) {
     if (!writes) return;
-    metrics_ = std::make_unique<Metrics>(out, trainer.steps_done());
-    progress_ = std::make_unique<Progress>("train", options_.steps, "step", trainer.steps_done());
+    metrics_ = std::make_unique<Metrics>(run.out, trainer.steps_done());
+    progress_ = std::make_unique<Progress>(run.label, options.steps, "step", trainer.steps_done());
   }
 
   TrainResult go() {
-    const Clock::time_point start = Clock::now();
     const int64_t first = trainer_.steps_done();
-    TrainResult result;
-    double validating = 0;
     bool stop = false;
-    while (trainer_.steps_done() < options_.steps && !stop) {
+    // Before the first step if so wanted, or where a signal came before the validation.
+    const bool wanted = first == 0 ? options_.validate_first : due(first, options_.validate_every) && !at_end();
+    if (wanted && trainer_.best.validated < first && validate() && options_.keep_best) save();
+    while (!at_end() && !stop) {
       const Trainer::Step step = trainer_.step();
       stop = step.interrupted;
       const int64_t done = trainer_.steps_done();
-      const double seconds = seconds_since(start) - validating;
-      result.tokens_per_second = static_cast<double>((done - first) * trainer_.tokens_of_a_step()) / seconds;
-      report(step, seconds, result.tokens_per_second);
+      report(step, first);
       const bool last = done == options_.steps;
-      if (due(done, options_.validate_every) && !last && !stop) {
-        const Clock::time_point before = Clock::now();
-        validate(options_.validation_tokens);
-        validating += seconds_since(before);
-      }
-      if (due(done, options_.checkpoint_every) || last || stop) save();
+      bool improved = false;
+      // The end has a validation of its own, of everything; the best is chosen by like measures.
+      if (!stop && (last ? options_.keep_best : due(done, options_.validate_every))) improved = validate();
+      trainer_.seconds = seconds_before_ + seconds_since(start_);
+      if (due(done, options_.checkpoint_every) || at_end() || stop || (improved && options_.keep_best)) save();
     }
-    result.step = trainer_.steps_done();
-    result.finished = result.step == options_.steps;
-    if (result.finished) result.validation = validate(0);
+    TrainResult result{.finished = at_end(), .step = trainer_.steps_done(), .parameters = trainer_.parameter_count()};
+    if (result.finished) measure(result);
+    result.seconds = seconds_before_ + seconds_since(start_);
     return result;
   }
 
  private:
-  void report(const Trainer::Step& step, double seconds, double tokens_per_second) {
-    const int64_t done = trainer_.steps_done();
+  bool at_end() const {
+    const bool out_of_patience = options_.patience > 0 && trainer_.best.since >= options_.patience;
+    return trainer_.steps_done() >= options_.steps || out_of_patience;
+  }
+
+  void report(const Trainer::Step& step, int64_t first) {
     if (!metrics_) return;
-    progress_->update(done, "loss " + fixed(step.loss, 3) + "  " + grouped(static_cast<int64_t>(tokens_per_second)) +
-                                " tokens/s" + validation_note_);
+    const int64_t done = trainer_.steps_done();
+    const auto [units, per_row] = task_.units_of_a_row();
+    const double seconds = seconds_since(start_) - validating_;
+    const double rate = static_cast<double>((done - first) * options_.batch * per_row) / seconds;
+    progress_->update(done, "loss " + fixed(step.loss, 3) + "  " + grouped(static_cast<int64_t>(rate)) + " " + units +
+                                "/s" + validation_note_);
     if (due(done, options_.log_every) || done == options_.steps || done == 1)
       metrics_->record("train", done,
                        {{"loss", step.loss},
                         {"gradient_norm", step.gradient_norm},
                         {"learning_rate", step.learning_rate},
-                        {"tokens", done * trainer_.tokens_of_a_step()},
+                        {units, done * options_.batch * per_row},
                         {"seconds", seconds},
-                        {"tokens_per_second", tokens_per_second}});
+                        {units + "_per_second", rate}});
   }
 
-  Perplexity validate(int64_t max_tokens) {
-    const Perplexity measured = trainer_.validate(max_tokens);
-    validation_note_ = "  validation " + fixed(measured.loss(), 3);
-    if (metrics_) metrics_->record("validation", trainer_.steps_done(), json_of(measured));
-    return measured;
+  // Between two steps; true if it is the best so far.
+  bool validate() {
+    const Clock::time_point before = Clock::now();
+    const NamedValues measures = record("validation", trainer_.steps_done(), /*whole=*/false);
+    const bool improved = trainer_.best.observe(goal_, measures, trainer_.steps_done());
+    validating_ += seconds_since(before);
+    return improved;
+  }
+
+  NamedValues record(const std::string& kind, int64_t step, bool whole) {
+    const NamedValues measures = trainer_.validate(whole);
+    validation_note_ = "  validation " + goal_.measure + " " + fixed(value_of(measures, goal_.measure), 3);
+    if (metrics_) metrics_->record(kind, step, json_of(measures));
+    if (run_.on_validation && kind == "validation") run_.on_validation(step, measures);
+    return measures;
+  }
+
+  void measure(TrainResult& result) {
+    result.measured_step = result.step;
+    result.measures = record("validation", result.step, /*whole=*/true);
+    if (!options_.keep_best || trainer_.best.step < 0 || trainer_.best.step == result.step) return;
+    result.measured_step = trainer_.best.step;
+    trainer_.load_model(metrics_ ? checkpoints_.at(trainer_.best.step) : fs::path());
+    result.measures = record("best", result.measured_step, /*whole=*/true);
   }
 
   void save() {
-    if (metrics_) checkpoints_.write(trainer_.steps_done(), [this](const fs::path& folder) { trainer_.save(folder); });
+    const auto best = options_.keep_best && trainer_.best.step >= 0 ? std::optional(trainer_.best.step) : std::nullopt;
+    const auto fill = [this](const fs::path& folder) { trainer_.save(folder); };
+    if (metrics_) checkpoints_.write(trainer_.steps_done(), fill, best);
   }
 
   Trainer& trainer_;
+  const Task& task_;
   const TrainOptions& options_;
+  const RunOptions& run_;
+  const Goal goal_;
   Checkpoints checkpoints_;
+  const Clock::time_point start_ = Clock::now();
+  const double seconds_before_;
+  double validating_ = 0;
   std::unique_ptr<Metrics> metrics_;  // both of rank 0 alone
   std::unique_ptr<Progress> progress_;
   std::string validation_note_;
 };
 
+// What a sweep and other programs read of a finished run.
+void write_result(const fs::path& out, const TrainResult& result, const Goal& goal) {
+  write_json(result_path(out), {{"step", result.step},
+                                {"measured_step", result.measured_step},
+                                {"parameters", result.parameters},
+                                {"seconds", result.seconds},
+                                {"goal", {{"measure", goal.measure}, {"larger_is_better", goal.larger_is_better}}},
+                                {"measures", json_of(result.measures)}});
+}
+
 }  // namespace
 
-TrainResult train(const TrainConfig& config, const fs::path& out, bool resume, std::ostream& log) {
+fs::path result_path(const fs::path& run) { return run / "result.json"; }
+
+TrainResult train(const std::function<std::unique_ptr<Task>()>& make_task, const TrainOptions& options,
+                  const RunOptions& run, std::ostream& log) {
   const ParallelEnvironment environment = parallel_environment();
   const bool writes = environment.rank == 0;
-  const auto newest = Checkpoints(out, config.train.keep_checkpoints).newest();
-  FEM_CHECK(resume || !newest || !writes, "train: ", out.string(), " already holds a run (step ", newest->step,
+  const auto newest = Checkpoints(run.out, options.keep_checkpoints).newest();
+  FEM_CHECK(run.resume || !newest || !writes, "train: ", run.out.string(), " already holds a run (step ", newest->step,
             "); add --resume to go on with it, or choose another --out");
 
   const InterruptGuard guard;
-  const Corpus corpus = prepare_corpus(config.data);
-  const auto group = ProcessGroup::connect(environment, std::chrono::seconds(config.train.timeout_seconds));
-  Trainer trainer(config, corpus, group);
-  check_same_everywhere(trainer, corpus, *group);
+  const std::unique_ptr<Task> task = make_task();
+  const auto group = ProcessGroup::connect(environment, std::chrono::seconds(options.timeout_seconds));
+  Trainer trainer(*task, options, group);
+  check_same_everywhere(trainer, *group);
   // Every rank must do the same, whatever it sees of the folder.
-  const at::Tensor goes_on = at::tensor({resume && newest ? 1 : 0}, at::kLong);
+  const at::Tensor goes_on = at::tensor({run.resume && newest ? 1 : 0}, at::kLong);
   group->broadcast(goes_on);
   if (goes_on.item<int64_t>()) trainer.load(newest ? newest->folder : fs::path());
   if (writes) {
-    fs::create_directories(out);
-    write_atomically(out / "config.json",
-                     [&](std::ostream& file) { file << to_json(trainer.config()).dump(2) << "\n"; });
-    describe(trainer, corpus, group->size(), log);
+    fs::create_directories(run.out);
+    Json config = task->recipe();
+    config["train"] = to_json(options);
+    write_json(run.out / "config.json", config);
+    describe(trainer, *task, options, group->size(), log);
     if (trainer.steps_done() > 0) log << "Goes on after step " << grouped(trainer.steps_done()) << "\n" << std::flush;
   }
-  TrainResult result = Run(trainer, out, writes).go();
-  result.parameters = parameter_count(language_model_parameters(trainer.config().model));
+  const TrainResult result = Run(trainer, *task, options, run, writes).go();
+  if (writes && result.finished) write_result(run.out, result, task->goal());
   return result;
 }
 

@@ -1,25 +1,39 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 
-#include "evaluate/perplexity.h"
-#include "train/config.h"
+#include "train/options.h"
+#include "train/task.h"
 
 namespace fem {
+
+struct RunOptions {
+  std::filesystem::path out;
+  bool resume = false;
+  std::string label = "train";  // of the progress line
+  std::function<void(int64_t step, const NamedValues& measures)> on_validation = {};
+};
 
 struct TrainResult {
   bool finished = false;  // false: a signal ended it, after a checkpoint
   int64_t step = 0;
   int64_t parameters = 0;
-  double tokens_per_second = 0;
-  Perplexity validation;  // of the whole validation text, at the end
+  double seconds = 0;         // of the whole run, also of its parts before an interruption
+  NamedValues measures;       // of all validation data, at the end
+  int64_t measured_step = 0;  // whose parameters were measured: the last step's, or with keep_best the best one's
 };
 
-// Trains as config says into the folder out: checkpoints/, metrics.jsonl, tensorboard/, config.json. With resume it
-// goes on from the newest checkpoint if there is one; without, a folder that has any is refused. What the run is goes
-// to log; progress goes to stderr. Only rank 0 writes.
-TrainResult train(const TrainConfig& config, const std::filesystem::path& out, bool resume, std::ostream& log);
+// Trains as the options say into the folder out: checkpoints/, metrics.jsonl, tensorboard/, config.json, and
+// result.json when it has finished. With resume it goes on from the newest checkpoint if there is one; without, a
+// folder that has any is refused before the task is made. What the run is goes to log; progress goes to stderr. Only
+// rank 0 writes.
+TrainResult train(const std::function<std::unique_ptr<Task>()>& make_task, const TrainOptions& options,
+                  const RunOptions& run, std::ostream& log);
+
+std::filesystem::path result_path(const std::filesystem::path& run);
 
 }  // namespace fem

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "fem/io/model_folder.h"
 #include "fem/io/safetensors.h"
 #include "fem/version.h"
 #include "io/atomic_file.h"
@@ -22,21 +21,6 @@ using nlohmann::json;
 
 constexpr const char* kState = "trainer_state.json";
 constexpr const char* kOptimizer = "optimizer.safetensors";
-
-TrainConfig with_vocabulary(TrainConfig config, int64_t vocabulary) {
-  FEM_CHECK(config.model.vocab_size == 0 || config.model.vocab_size >= vocabulary,
-            "train: expected model.vocab_size of at least ", vocabulary, ", the tokenizer's, got ",
-            config.model.vocab_size, "; leave it out to take the tokenizer's");
-  if (config.model.vocab_size == 0) config.model.vocab_size = vocabulary;
-  return config;
-}
-
-LanguageModel new_model(const TrainConfig& config) {
-  at::manual_seed(config.train.seed);
-  LanguageModel model(config.model);
-  model->recompute = config.train.recompute;
-  return model;
-}
 
 int64_t rows_of_a_rank(const TrainOptions& o, int64_t ranks) {
   FEM_CHECK(o.batch % ranks == 0, "train: expected train.batch to be a multiple of the ", ranks, " processes, got ",
@@ -56,15 +40,9 @@ bool is_bfloat16(Precision precision) {
   return precision == Precision::kBfloat16 || (precision == Precision::kAuto && has_products);
 }
 
-std::vector<std::pair<std::string, at::Tensor>> listed(const LanguageModel& model) {
-  std::vector<std::pair<std::string, at::Tensor>> parameters;
-  for (const auto& parameter : model->named_parameters()) parameters.emplace_back(parameter.key(), parameter.value());
-  return parameters;
-}
-
-std::vector<at::Tensor> tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& named) {
+std::vector<at::Tensor> tensors_of(const std::vector<TrainedParameter>& parameters) {
   std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  for (const TrainedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
   return tensors;
 }
 
@@ -91,107 +69,116 @@ class Autocast {
 
 }  // namespace
 
-Trainer::Trainer(TrainConfig config, const Corpus& corpus, std::shared_ptr<ProcessGroup> group)
-    : config_(with_vocabulary(std::move(config), corpus.tokenizer->vocab_size())),
-      corpus_(corpus),
+Trainer::Trainer(Task& task, const TrainOptions& options, std::shared_ptr<ProcessGroup> group)
+    : task_(task),
+      options_(options),
       group_(std::move(group)),
-      micro_batch_(micro_batch_of(config_.train, group_->size())),
-      micro_batches_(rows_of_a_rank(config_.train, group_->size()) / micro_batch_),
-      bfloat16_(is_bfloat16(config_.train.precision)),
-      model_(new_model(config_)),
-      parameters_(listed(model_)),
+      micro_batch_(micro_batch_of(options_, group_->size())),
+      micro_batches_(rows_of_a_rank(options_, group_->size()) / micro_batch_),
+      bfloat16_(is_bfloat16(options_.precision)),
+      parameters_(task.parameters()),
       gradients_(tensors_of(parameters_), group_),
-      optimizer_(parameters_, {.learning_rate = config_.train.learning_rate,
-                               .weight_decay = config_.train.weight_decay,
-                               .beta1 = config_.train.beta1,
-                               .beta2 = config_.train.beta2,
-                               .decay_matrices_only = true}),
-      sampler_(corpus.train, config_.train.length, config_.train.seed) {
+      optimizer_(parameters_, {.learning_rate = options_.learning_rate,
+                               .weight_decay = options_.weight_decay,
+                               .beta1 = options_.beta1,
+                               .beta2 = options_.beta2}) {
   send_to_all_ranks();
 }
 
 void Trainer::send_to_all_ranks() {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, parameter] : parameters_) group_->broadcast(parameter);
+  for (const TrainedParameter& parameter : parameters_) group_->broadcast(parameter.tensor);
 }
 
-at::Tensor Trainer::backward(const PackedRows& rows) {
-  at::Tensor loss;
+json Trainer::identity() const {
+  json identity = task_.identity();
+  identity["train"] = to_json(options_);
+  return identity;
+}
+
+int64_t Trainer::parameter_count() const {
+  int64_t count = 0;
+  for (const TrainedParameter& parameter : parameters_) count += parameter.tensor.numel();
+  return count;
+}
+
+Weighted Trainer::backward(const Rows& rows) {
+  Weighted loss;
   {
     const Autocast autocast(bfloat16_);
-    loss = model_->surprise(rows.tokens, rows.targets, {.cu_seqlens = rows.cu_seqlens}).sum() /
-           static_cast<double>(tokens_of_a_step());
+    loss = task_.loss(rows);
   }
-  loss.backward();
-  return loss.detach();
+  loss.sum.backward();
+  return loss;
 }
 
 Trainer::Step Trainer::step() {
-  const TrainOptions& o = config_.train;
   const int64_t rank = group_->rank(), ranks = group_->size();
-  model_->train();
-  at::manual_seed(o.seed + (steps_done_ * ranks + rank + 1) * 0x9E3779B97F4A7C15);  // of dropout
+  at::manual_seed(options_.seed + (steps_done_ * ranks + rank + 1) * 0x9E3779B97F4A7C15);  // of dropout
   gradients_.zero();
-  double loss = 0;
-  PackedRows rows;
+  double sum = 0, own_weight = 0;
+  Rows rows{.count = micro_batch_, .stride = ranks};
   for (int64_t i = 0; i < micro_batches_; ++i) {
-    rows = sampler_.rows(steps_done_ * o.batch + i * micro_batch_ * ranks + rank, micro_batch_, ranks);
+    rows.first = steps_done_ * options_.batch + i * micro_batch_ * ranks + rank;
     if (i + 1 == micro_batches_) gradients_.reduce_in_next_backward();
-    loss += backward(rows).item<double>();
+    const Weighted loss = backward(rows);
+    sum += loss.sum.item<double>();
+    own_weight += loss.weight;
   }
   gradients_.finish();
 
-  const at::Tensor shared = at::tensor({loss, interrupted() ? 1.0 : 0.0}, at::kDouble);
+  const at::Tensor shared = at::tensor({sum, own_weight, interrupted() ? 1.0 : 0.0}, at::kDouble);
   group_->sum(shared);
-  Step done{.loss = shared[0].item<double>(),
-            .learning_rate = learning_rate_at(o, steps_done_),
-            .interrupted = shared[1].item<double>() > 0};
+  const double weight = shared[1].item<double>();
+  FEM_CHECK(weight > 0, "train: step ", steps_done_ + 1, ": expected rows with targets to learn from, got a weight of ",
+            weight, " for all ", options_.batch, " rows of the step");
+  Step done{.loss = shared[0].item<double>() / weight,
+            .learning_rate = learning_rate_at(options_, steps_done_),
+            .interrupted = shared[2].item<double>() > 0};
   std::vector<at::Tensor> views = gradients_.views();
-  done.gradient_norm = at::stack(at::_foreach_norm(views)).norm().item<double>();
+  done.gradient_norm = at::stack(at::_foreach_norm(views)).norm().item<double>() / weight;
   FEM_CHECK(std::isfinite(done.loss) && std::isfinite(done.gradient_norm), "train: step ", steps_done_ + 1,
             ": the loss is ", done.loss, " and the gradient's norm ", done.gradient_norm,
             "; the first tensor that is not finite is ", first_not_finite(rows),
             ". The last checkpoint is as it was; lower train.learning_rate or train.clip");
-  if (o.clip > 0 && done.gradient_norm > o.clip) at::_foreach_mul_(views, o.clip / done.gradient_norm);
+  // The buckets hold gradients of the sum; this makes them those of the mean, clipped.
+  const bool clips = options_.clip > 0 && done.gradient_norm > options_.clip;
+  at::_foreach_mul_(views, (clips ? options_.clip / done.gradient_norm : 1.0) / weight);
   optimizer_.set_learning_rate(done.learning_rate);
   optimizer_.step(views);
   ++steps_done_;
   return done;
 }
 
-std::string Trainer::first_not_finite(const PackedRows& rows) {
+std::string Trainer::first_not_finite(const Rows& rows) {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, parameter] : parameters_)
-    if (!finite(parameter)) return "the parameter " + name;
-  for (const auto& [name, tensor] : model_->trace(rows.tokens, {.cu_seqlens = rows.cu_seqlens}))
+  for (const TrainedParameter& parameter : parameters_)
+    if (!finite(parameter.tensor)) return "the parameter " + parameter.name;
+  for (const auto& [name, tensor] : task_.trace(rows))
     if (!finite(tensor)) return "the output of " + name;
   for (size_t i = parameters_.size(); i-- > 0;)
-    if (!finite(gradients_.views()[i])) return "the gradient of " + parameters_[i].first;
+    if (!finite(gradients_.views()[i])) return "the gradient of " + parameters_[i].name;
   return "in another process";
 }
 
-Perplexity Trainer::validate(int64_t max_tokens) {
+NamedValues Trainer::validate(bool whole) {
   const Autocast autocast(bfloat16_);
-  Perplexity own = measure_perplexity(model_, corpus_.validation,
-                                      {.length = config_.train.length,
-                                       .batch_rows = micro_batch_,
-                                       .max_tokens = max_tokens,
-                                       .part = group_->rank(),
-                                       .parts = group_->size()});
-  const at::Tensor all =
-      at::tensor({static_cast<double>(own.tokens), static_cast<double>(own.bytes), own.nats}, at::kDouble);
+  NamedValues sums = task_.validation_sums(
+      {.part = group_->rank(), .parts = group_->size(), .batch_rows = micro_batch_, .whole = whole});
+  std::vector<double> values;
+  for (const auto& [name, value] : sums) values.push_back(value);
+  const at::Tensor all = at::tensor(values, at::kDouble);
   group_->sum(all);
-  return {all[0].item<int64_t>(), all[1].item<int64_t>(), all[2].item<double>()};
+  for (size_t i = 0; i < sums.size(); ++i) sums[i].second = all[static_cast<int64_t>(i)].item<double>();
+  return task_.measures(sums);
 }
 
 void Trainer::save(const fs::path& folder) const {
-  save_language_model(folder, model_);
-  corpus_.tokenizer->save(folder);
+  task_.save(folder);
   Safetensors optimizer;
   optimizer.tensors = optimizer_.state();
   save_safetensors(folder / kOptimizer, optimizer);
-  const json state{
-      {"step", steps_done_}, {"config", to_json(config_)}, {"tokenizer", corpus_.tokenizer->fingerprint()}};
+  const json state{{"step", steps_done_}, {"seconds", seconds}, {"best", to_json(best)}, {"identity", identity()}};
   write_atomically(folder / kState, [&](std::ostream& file) { file << state.dump(2) << "\n"; });
 }
 
@@ -200,23 +187,35 @@ void Trainer::load(const fs::path& folder) {
   if (group_->rank() == 0) {
     std::ifstream file(folder / kState);
     const json state = json::parse(file, nullptr, /*allow_exceptions=*/false);
-    FEM_CHECK(state.is_object() && state.contains("step") && state.contains("config"), "train: expected ",
-              (folder / kState).string(), " to tell where to go on, but it cannot be read; remove that checkpoint");
-    check_same_run(state["config"], to_json(config_));
-    FEM_CHECK(state.value("tokenizer", "") == corpus_.tokenizer->fingerprint(), "train: the checkpoint ",
-              folder.string(), " was trained with another tokenizer than the corpus has now; start another run");
-    const std::vector<at::Tensor> saved = load_language_model(folder)->parameters();
-    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.copy_(saved[i]);
+    bool whole = state.is_object();
+    for (const char* part : {"step", "seconds", "best", "identity"}) whole = whole && state.contains(part);
+    FEM_CHECK(whole, "train: expected ", (folder / kState).string(),
+              " to tell where to go on, but it cannot be read; remove that checkpoint");
+    check_same_run(state["identity"], identity());
+    task_.load(folder);
     optimizer_.restore(load_safetensors(folder / kOptimizer).tensors);
     steps_done_ = state["step"].get<int64_t>();
+    seconds = state["seconds"].get<double>();
+    best = best_from_json(state["best"]);
   }
   send_to_all_ranks();
   NamedTensors moments = optimizer_.state();
   for (auto& [name, tensor] : moments) group_->broadcast(tensor);
   optimizer_.restore(moments);
-  const at::Tensor step = at::tensor({steps_done_}, at::kLong);
-  group_->broadcast(step);
-  steps_done_ = step.item<int64_t>();
+  const at::Tensor counts = at::tensor({steps_done_, best.validated, best.step, best.since}, at::kLong);
+  const at::Tensor values = at::tensor({best.value, seconds}, at::kDouble);
+  group_->broadcast(counts);
+  group_->broadcast(values);
+  const auto count = [&](int64_t i) { return counts[i].item<int64_t>(); };
+  steps_done_ = count(0);
+  best = {.validated = count(1), .step = count(2), .value = values[0].item<double>(), .since = count(3)};
+  seconds = values[1].item<double>();
+}
+
+void Trainer::load_model(const fs::path& folder) {
+  const at::NoGradGuard no_grad;
+  if (group_->rank() == 0) task_.load(folder);
+  send_to_all_ranks();
 }
 
 }  // namespace fem

@@ -1,27 +1,25 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "data/sampler.h"
-#include "evaluate/perplexity.h"
-#include "fem/language_model.h"
 #include "parallel/gradients.h"
 #include "train/adamw.h"
-#include "train/config.h"
+#include "train/best.h"
+#include "train/options.h"
+#include "train/task.h"
 
 namespace fem {
 
-// A model, its optimizer and its place in the data: everything that a step changes and a checkpoint holds.
+// A task's model, its optimizer and its place in the data: everything that a step changes and a checkpoint holds.
 class Trainer {
  public:
-  // The model's vocabulary is the corpus's unless the recipe names its size.
-  Trainer(TrainConfig config, const Corpus& corpus, std::shared_ptr<ProcessGroup> group);
+  Trainer(Task& task, const TrainOptions& options, std::shared_ptr<ProcessGroup> group);
 
   struct Step {
-    double loss = 0;  // nats a token, before the update
+    double loss = 0;  // the mean over the targets, before the update
     double gradient_norm = 0;
     double learning_rate = 0;
     bool interrupted = false;  // a signal reached some process: all stop after this step
@@ -29,33 +27,37 @@ class Trainer {
   // Throws one sentence that names the first tensor that is not finite; parameters are then as before the step.
   Step step();
   int64_t steps_done() const { return steps_done_; }
-  int64_t tokens_of_a_step() const { return config_.train.batch * config_.train.length; }
 
-  Perplexity validate(int64_t max_tokens);
+  NamedValues validate(bool whole);
 
-  // Model folder, optimizer and trainer_state.json; the first is what fem generate reads.
+  // The task's files, optimizer.safetensors and trainer_state.json.
   void save(const std::filesystem::path& folder) const;
   // Rank 0 reads, the others are told.
   void load(const std::filesystem::path& folder);
+  // The model's parameters alone, on all ranks.
+  void load_model(const std::filesystem::path& folder);
 
-  LanguageModel& model() { return model_; }
-  const TrainConfig& config() const { return config_; }
+  // Task, model, data and options: what must be the same when a run goes on.
+  nlohmann::json identity() const;
+  int64_t parameter_count() const;
+  const std::vector<at::Tensor>& gradients() const { return gradients_.views(); }
+
+  Best best;           // of the validations so far
+  double seconds = 0;  // that the run took up to here
 
  private:
   void send_to_all_ranks();
-  at::Tensor backward(const PackedRows& rows);
-  std::string first_not_finite(const PackedRows& rows);
+  Weighted backward(const Rows& rows);
+  std::string first_not_finite(const Rows& rows);
 
-  TrainConfig config_;
-  const Corpus& corpus_;
+  Task& task_;
+  const TrainOptions options_;
   std::shared_ptr<ProcessGroup> group_;
   int64_t micro_batch_, micro_batches_;
   bool bfloat16_;
-  LanguageModel model_;
-  std::vector<std::pair<std::string, at::Tensor>> parameters_;
+  std::vector<TrainedParameter> parameters_;
   Gradients gradients_;
   AdamW optimizer_;
-  Sampler sampler_;
   int64_t steps_done_ = 0;
 };
 

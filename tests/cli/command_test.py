@@ -158,9 +158,9 @@ class Command(unittest.TestCase):
         self.assert_error(fem("info", "--threads", 0), 2, "--threads")
 
     def test_bad_values_exit_with_1_and_one_sentence(self):
-        self.assert_error(fem("experiment", "argmax", "--prior", "lstm"), 1, "got 'lstm'")
-        self.assert_error(fem("experiment", "argmax", "--dim", 10), 1, "divisible by --heads")
-        self.assert_error(fem("experiment", "argmax", "--mixers", "fem,lstm"), 1, "got 'lstm'")
+        self.assert_error(fem("experiment", "argmax", "--prior", "lstm"), 1, 'got "lstm"')
+        self.assert_error(fem("experiment", "argmax", "--dim", 10), 1, "dim divisible by heads")
+        self.assert_error(fem("experiment", "argmax", "--mixers", "fem,lstm"), 1, 'got "lstm"')
         self.assert_error(fem("bench", "read", "--shapes", "S9"), 1, "got 'S9'")
 
     def test_bench_json_has_one_object_per_case(self):

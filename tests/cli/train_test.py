@@ -20,6 +20,7 @@ from pathlib import Path
 FEM = ""
 KILLS = 6
 TINY = """
+task = "language"
 [model]
 n_embd = 32
 n_head = 2
@@ -29,15 +30,34 @@ mlp_width = 48
 conv_hidden = 8
 [data]
 cache = "cache"
+length = 64
 [train]
 steps = 12
 batch = 4
-length = 64
 warmup_steps = 4
 learning_rate = 1e-2
 validate_every = 5
 checkpoint_every = 1
 log_every = 1
+precision = "float32"
+"""
+
+ARGMAX = """
+task = "argmax"
+[model]
+dim = 16
+heads = 2
+[data]
+length = 24
+validation_examples = 96
+[train]
+steps = 12
+batch = 16
+learning_rate = 1e-2
+validate_every = 3
+checkpoint_every = 1
+log_every = 1
+keep_best = true
 precision = "float32"
 """
 
@@ -52,6 +72,7 @@ class Training(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         (self.folder / "tiny.toml").write_text(TINY)
+        (self.folder / "argmax.toml").write_text(ARGMAX)
         (self.folder / "texts").mkdir()
         for i in range(8):
             lines = [f"{i} times {j} is {i * j}.\n" for j in range(60)]
@@ -69,9 +90,12 @@ class Training(unittest.TestCase):
     def weights(self, run):
         return (max((self.folder / run / "checkpoints").glob("step-*")) / "model.safetensors").read_bytes()
 
-    def losses(self, run):
+    def metrics(self, run, kind):
         lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
-        return {line["step"]: line["loss"] for line in lines if line["kind"] == "train"}
+        return [line for line in lines if line["kind"] == kind]
+
+    def losses(self, run):
+        return {line["step"]: line["loss"] for line in self.metrics(run, "train")}
 
     def assert_error(self, result, *parts):
         self.assertEqual(result.returncode, 1, result.stderr)
@@ -103,29 +127,44 @@ class Training(unittest.TestCase):
         self.assertEqual(*texts)
 
     def test_killed_at_any_moment_it_goes_on_bit_by_bit(self):
-        self.assertEqual(self.train("whole").returncode, 0)
+        self.kill_and_resume("train", "tiny.toml", "--data", "texts")
+
+    def test_another_task_killed_at_any_moment_goes_on_bit_by_bit(self):
+        self.kill_and_resume("train", "argmax.toml")
+        best = self.metrics("whole", "best")
+        kept = {path.name for path in (self.folder / "whole" / "checkpoints").iterdir()}
+        self.assertIn((self.folder / "whole" / "best").readlink().name, kept)
+        self.assertTrue(not best or f"step-{best[0]['step']:08}" in kept)
+
+    def kill_and_resume(self, *command):
+        command = [*command, "--plain", "--resume", "--out"]
+        self.assertEqual(self.fem(*command, "whole").returncode, 0)
         chance = random.Random(0)
         # A whole run, so that kills fall on all of it: loading, steps and checkpoints.
         start = time.monotonic()
-        self.assertEqual(self.train("timed").returncode, 0)
+        self.assertEqual(self.fem(*command, "timed").returncode, 0)
         duration = time.monotonic() - start
 
         def finish():
             before = self.steps_saved("parts")
-            result = self.train("parts", "--resume")
+            result = self.fem(*command, "parts")
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(f"Goes on after step {before}" if before else "parameters", result.stdout)
             self.assertEqual(self.weights("parts"), self.weights("whole"))
             self.assertEqual(self.losses("parts"), self.losses("whole"))
+            self.assertEqual(*(self.result(run) for run in ("parts", "whole")))
             shutil.rmtree(self.folder / "parts")
 
         between = 0
         for kill in range(KILLS):
             (self.folder / "parts").mkdir(exist_ok=True)
             before = self.steps_saved("parts")
-            words = words_of("train", "tiny.toml", "--data", "texts", "--out", "parts", "--resume")
             process = subprocess.Popen(
-                words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+                words_of(*command, "parts"),
+                cwd=self.folder,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             # Every other kill falls soon after a checkpoint of its own process, the others anywhere.
             awaits = kill % 2 == 1
@@ -143,6 +182,33 @@ class Training(unittest.TestCase):
         self.assertGreaterEqual(between, KILLS // 3, "too few kills fell between two checkpoints")
         (self.folder / "parts").mkdir(exist_ok=True)
         finish()
+
+    def result(self, run):
+        """What is left of a run, but for the clock."""
+        result = json.loads((self.folder / run / "result.json").read_text())
+        self.assertGreater(result.pop("seconds"), 0)
+        return result
+
+    def test_a_run_of_any_task_ends_with_its_measures(self):
+        result = self.fem("train", "argmax.toml", "--out", "run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ("832 parameters", "200,000 training and 96 validation examples", "accuracy", "loss.png"):
+            self.assertIn(part, result.stdout)
+        self.assertEqual(set(self.result("run")["measures"]), {"loss", "accuracy"})
+        self.assertEqual(json.loads((self.folder / "run" / "config.json").read_text())["task"], "argmax")
+        counted = self.fem("train", "argmax.toml", "--parameters")
+        self.assertIn("all", counted.stdout)
+        self.assertIn("832", counted.stdout)
+
+    def test_early_stopping_ends_a_run(self):
+        stop = ["--set", "train.patience=2", "--set", "train.validate_every=1", "--set", "train.steps=400"]
+        result = self.fem("train", "argmax.toml", "--out", "run", "--plain", *stop)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        accuracy = {line["step"]: line["accuracy"] for line in self.metrics("run", "validation")}
+        best = max(accuracy, key=lambda step: (accuracy[step], -step))
+        self.assertEqual(max(accuracy), best + 2)
+        self.assertEqual((self.result("run")["step"], self.result("run")["measured_step"]), (best + 2, best))
+        self.assertIn(f"(the best, after step {best})", result.stdout)
 
     def test_a_signal_saves_and_exits_with_0(self):
         for which in (signal.SIGINT, signal.SIGTERM):
@@ -227,6 +293,9 @@ class Training(unittest.TestCase):
     def test_errors_are_one_sentence_and_nothing_is_overwritten(self):
         self.assert_error(self.train("run", "--set", "train.step=3"), 'unknown field "step"')
         self.assert_error(self.train("run", "--set", "train.steps=soon"), "expected steps to be an integer")
+        self.assert_error(self.train("run", "--set", "task=chess"), 'expected task to be one of "language", "argmax"')
+        self.assert_error(self.fem("train", "argmax.toml", "--data", "texts"), 'data: unknown field "train"')
+        self.assert_error(self.fem("train", "tiny.toml"), "expected --data")
         self.assert_error(self.fem("train", "nothing", "--data", "texts"), "1m-fem-softmax")
         self.assert_error(self.fem("train", "tiny.toml", "--data", "none.txt"), "none.txt")
         (self.folder / "latin1.txt").write_bytes(b"caf\xe9 " * 99)
@@ -260,7 +329,7 @@ class Training(unittest.TestCase):
         )
         state = next((self.folder / "full" / "checkpoints").glob("step-00000003")) / "trainer_state.json"
         text = json.loads(state.read_text())
-        text["config"]["train"]["steps"] = 6
+        text["identity"]["train"]["steps"] = 6
         state.write_text(json.dumps(text))
         result = self.train("full", "--set", "train.steps=6", "--resume", preexec_fn=limit)
         self.assert_error(result, "File too large")

@@ -7,10 +7,11 @@
 #include <sstream>
 
 #include "experiments/argmax/experiment.h"
-#include "experiments/argmax/trainer.h"
-#include "fem/io/safetensors.h"
 #include "io/jsonl.h"
+#include "io/recipe.h"
 #include "io/temporary_folder.h"
+#include "tasks/table.h"
+#include "train/run.h"
 
 namespace fem {
 namespace {
@@ -37,14 +38,15 @@ TEST(ArgmaxPlan, BadPlansAreRefusedInOneSentence) {
     return std::string("accepted");
   };
   EXPECT_EQ(message([](ArgmaxPlan&) {}), "accepted");
-  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.prior = "lstm"; }), HasSubstr("rnn_decay, mamba, got 'lstm'"));
+  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.prior = "lstm"; }),
+              HasSubstr("\"rnn_decay\", \"mamba\", got \"lstm\""));
   EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.heads = 3; }),
-              HasSubstr("expected --dim divisible by --heads, got 8 and 3"));
-  EXPECT_THAT(message([](ArgmaxPlan& p) { p.mixers = {"lstm"}; }), HasSubstr("got 'lstm'"));
+              HasSubstr("expected dim divisible by heads, got 8 and 3"));
+  EXPECT_THAT(message([](ArgmaxPlan& p) { p.mixers = {"lstm"}; }), HasSubstr("got \"lstm\""));
   EXPECT_THAT(message([](ArgmaxPlan& p) { p.mixers = {"fem", "fem"}; }), HasSubstr("'fem' twice"));
-  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.steps = 0; }), HasSubstr("expected --steps of at least 1, got 0"));
-  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.length = 1; }), HasSubstr("--length of at least 2"));
-  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.learning_rate = -1; }), HasSubstr("positive --lr, got -1"));
+  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.steps = 0; }), HasSubstr("expected steps of at least 1, got 0"));
+  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.length = 1; }), HasSubstr("expected length of at least 2"));
+  EXPECT_THAT(message([](ArgmaxPlan& p) { p.run.learning_rate = -1; }), HasSubstr("positive learning_rate, got -1"));
   EXPECT_THROW(argmax_preset("huge"), c10::Error);
 }
 
@@ -56,11 +58,16 @@ TEST(ArgmaxPlan, PaperPresetIsThePublishedSize) {
             std::make_tuple(1e-2, 200000, 2000));
 }
 
-TEST(ArgmaxModel, BothMixersStartFromTheSamePrior) {
-  const ArgmaxModel fem({.mixer = "fem", .dim = 8, .heads = 2}), mean({.mixer = "mean", .dim = 8, .heads = 2});
-  for (const auto& [name, parameter] : mean.parameters()) EXPECT_TRUE(at::equal(parameter, fem.parameters().at(name)));
-  EXPECT_EQ(mean.parameter_count(), 2 * (8 * 8 + 8));
-  EXPECT_EQ(fem.parameter_count(), 3 * (8 * 8 + 8) + 8);
+TEST(ArgmaxPlan, PresetsAreTheShippedRecipes) {
+  const auto resolved = [](const Recipe& recipe) {
+    nlohmann::json out = recipe.make()->recipe();
+    out["train"] = to_json(recipe.train);
+    return out;
+  };
+  for (const char* name : {"smoke", "demo", "paper"})
+    EXPECT_EQ(resolved(recipe_from_json(argmax_recipe(argmax_preset(name).run))),
+              resolved(recipe_from_json(load_recipe(find_recipe(std::string("argmax/") + name)))))
+        << name;
 }
 
 TEST_F(Argmax, RunWritesOneResultPerRunAndOnePointPerEvaluation) {
@@ -82,7 +89,7 @@ TEST_F(Argmax, RunWritesOneResultPerRunAndOnePointPerEvaluation) {
   std::set<int64_t> steps;
   for (const Json& line : read_jsonl(plan.out / "curve.jsonl")) steps.insert(line.at("step").get<int64_t>());
   EXPECT_EQ(steps.size(), 31U);
-  EXPECT_TRUE(std::filesystem::is_empty(plan.out / "checkpoints"));
+  EXPECT_TRUE(std::filesystem::is_empty(plan.out / "runs"));
 
   std::ostringstream report;
   print_argmax_report(plan, results, report);
@@ -107,44 +114,30 @@ TEST_F(Argmax, CompleteRunsAreSkippedOnResume) {
   EXPECT_EQ(read_jsonl(plan.out / "results.jsonl").size(), 4U);
 }
 
-TEST_F(Argmax, TrainingLowersTheLoss) {
-  ArgmaxTrainer trainer({.dim = 16, .heads = 2, .length = 16, .steps = 100, .validation_examples = 64});
-  const double before = trainer.evaluate().validation_loss;
-  for (int i = 0; i < 100; ++i) trainer.step();
-  EXPECT_LT(trainer.evaluate().validation_loss, before / 1.5);
-}
+// As after a kill: half a run in its folder, and no result of it.
+TEST_F(Argmax, ABegunRunGoesOnOnResumeAndBeginsAnewWithoutIt) {
+  ArgmaxPlan plan = tiny_plan(folder / "whole");
+  plan.mixers = {"fem"};
+  std::ostringstream out;
+  const std::vector<ArgmaxResult> whole = run_argmax(plan, out);
 
-TEST_F(Argmax, InterruptedAndResumedEqualsUninterruptedBitForBit) {
-  const auto checkpoint = folder / "run.safetensors";
-  for (const char* mixer : {"fem", "mean"}) {
-    const ArgmaxConfig config{
-        .mixer = mixer, .dim = 16, .heads = 2, .length = 20, .batch = 16, .validation_examples = 32};
-    ArgmaxTrainer whole(config), first(config), second(config);
-    for (int i = 0; i < 12; ++i) whole.step();
-    for (int i = 0; i < 5; ++i) first.step();
-    first.save(checkpoint, 1.5);
-    EXPECT_EQ(second.load(checkpoint), 1.5);
-    EXPECT_EQ(second.steps_done(), 5);
-    for (int i = 0; i < 7; ++i) second.step();
-
-    whole.save(folder / "whole.safetensors", 0);
-    second.save(folder / "second.safetensors", 0);
-    const auto a = load_safetensors(folder / "whole.safetensors").tensors;
-    const auto b = load_safetensors(folder / "second.safetensors").tensors;
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << mixer << " " << name;
-    EXPECT_EQ(whole.evaluate().validation_loss, second.evaluate().validation_loss);
-  }
-}
-
-TEST_F(Argmax, CheckpointOfAnotherConfigurationIsRefused) {
-  const auto checkpoint = folder / "run.safetensors";
-  ArgmaxTrainer({.dim = 8, .heads = 2}).save(checkpoint, 0);
-  try {
-    ArgmaxTrainer({.dim = 16, .heads = 2}).load(checkpoint);
-    FAIL() << "loaded";
-  } catch (const c10::Error& error) {
-    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("choose another --out"));
+  for (const bool resume : {true, false}) {
+    plan.out = folder / (resume ? "resumed" : "anew");
+    plan.resume = resume;
+    const Recipe recipe = recipe_from_json(argmax_recipe(plan.runs()[0]));
+    bool stopped = false;
+    const auto stop_after_ten = [&](int64_t step, const NamedValues&) {
+      if (step == 10 && !stopped) stopped = std::raise(SIGINT) == 0;
+    };
+    const TrainResult half = train([&] { return recipe.make(); }, recipe.train,
+                                   {.out = plan.out / "runs" / "fem-seed0", .on_validation = stop_after_ten}, out);
+    EXPECT_FALSE(half.finished);
+    const std::vector<ArgmaxResult> results = run_argmax(plan, out);
+    ASSERT_EQ(results.size(), 1U);
+    EXPECT_EQ(results[0].validation_loss, whole[0].validation_loss);
+    EXPECT_EQ(results[0].accuracy, whole[0].accuracy);
+    const int64_t first = read_jsonl(plan.out / "curve.jsonl").front().at("step");
+    EXPECT_EQ(first, resume ? 11 : 0);  // the signal came after step 10 was validated and before step 11 was
   }
 }
 

@@ -1,5 +1,7 @@
 #include "train/checkpoint.h"
 
+#include <c10/util/Exception.h>
+
 #include "io/temporary_folder.h"
 
 namespace fem {
@@ -22,6 +24,20 @@ TEST_F(CheckpointFolders, TheNewestIsFoundAndOldOnesGo) {
   EXPECT_EQ(read(checkpoints.newest()->folder / "model"), "1000");
   EXPECT_TRUE(fs::exists(folder / "checkpoints" / "step-00000100"));
   EXPECT_FALSE(fs::exists(folder / "checkpoints" / "step-00000090"));
+}
+
+TEST_F(CheckpointFolders, TheBestStaysAndALinkLeadsToIt) {
+  Checkpoints checkpoints(folder, 1);
+  for (const int64_t step : {10, 20, 30, 40})
+    checkpoints.write(step, content(std::to_string(step)), step < 20 ? 10 : 20);
+  EXPECT_EQ(checkpoints.newest()->step, 40);
+  EXPECT_EQ(read(checkpoints.at(20) / "model"), "20");
+  EXPECT_EQ(read(folder / "best" / "model"), "20");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "checkpoints"), fs::directory_iterator()), 2);
+  checkpoints.write(50, content("50"), 50);
+  EXPECT_EQ(read(folder / "best" / "model"), "50");
+  EXPECT_FALSE(fs::exists(folder / "checkpoints" / "step-00000020"));
+  EXPECT_THROW(checkpoints.at(20), c10::Error);
 }
 
 TEST_F(CheckpointFolders, AFailedWriteLeavesTheOldOneAlone) {

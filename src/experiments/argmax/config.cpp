@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tasks/argmax/task.h"
 #include "util/check.h"
 
 namespace fem {
@@ -36,35 +37,40 @@ ArgmaxPlan argmax_preset(const std::string& name) {
   return plan;
 }
 
-PriorType argmax_prior(const ArgmaxConfig& config) {
-  std::string known;
-  for (const auto& [name, prior] : Spelling<PriorType>::values) {
-    if (name == config.prior) return prior;
-    known += (known.empty() ? "" : ", ") + std::string(name);
-  }
-  FEM_CHECK(false, "argmax: expected --prior out of ", known, ", got '", config.prior, "'");
+nlohmann::json argmax_recipe(const ArgmaxConfig& c) {
+  return {
+      {"task", "argmax"},
+      {"model", {{"mixer", c.mixer}, {"prior", c.prior}, {"dim", c.dim}, {"heads", c.heads}}},
+      {"data",
+       {{"length", c.length}, {"train_examples", c.train_examples}, {"validation_examples", c.validation_examples}}},
+      {"train",
+       {{"steps", c.steps},
+        {"batch", c.batch},
+        {"learning_rate", c.learning_rate},
+        {"final_learning_rate", 1.0},
+        {"warmup_steps", 0},
+        {"beta2", 0.999},
+        {"weight_decay", 0.01},
+        {"clip", 0.0},
+        {"seed", c.seed},
+        {"precision", "float32"},
+        {"validate_every", c.evaluate_every()},
+        {"validate_first", true},
+        {"checkpoint_every", c.evaluate_every()},
+        {"keep_checkpoints", 1},
+        {"log_every", c.evaluate_every()}}}};
 }
 
 void check(const ArgmaxPlan& plan) {
-  const ArgmaxConfig& run = plan.run;
-  for (const auto& [name, value] : {std::pair{"--seeds", plan.seeds},
-                                    {"--steps", run.steps},
-                                    {"--dim", run.dim},
-                                    {"--heads", run.heads},
-                                    {"--batch", run.batch}})
-    FEM_CHECK(value >= 1, "argmax: expected ", name, " of at least 1, got ", value);
-  FEM_CHECK(plan.seeds <= 10000, "argmax: expected --seeds of at most 10,000, got ", plan.seeds);
-  FEM_CHECK(run.length >= 2, "argmax: expected --length of at least 2 tokens to choose from, got ", run.length);
-  FEM_CHECK(run.dim % run.heads == 0, "argmax: expected --dim divisible by --heads, got ", run.dim, " and ", run.heads);
-  FEM_CHECK(run.learning_rate > 0, "argmax: expected a positive --lr, got ", run.learning_rate);
-  FEM_CHECK(argmax_prior(run) == PriorType::kSoftmax || run.dim % (4 * run.heads) == 0,
-            "argmax: expected --dim to be a ", "multiple of four times --heads with --prior ", run.prior, ", got ",
-            run.dim, " and ", run.heads);
+  FEM_CHECK(plan.seeds >= 1 && plan.seeds <= 10000, "argmax: expected --seeds from 1 to 10,000, got ", plan.seeds);
   FEM_CHECK(!plan.mixers.empty(), "argmax: expected --mixers fem, mean or both, got none");
-  for (const std::string& mixer : plan.mixers) {
-    FEM_CHECK(mixer == "fem" || mixer == "mean", "argmax: expected --mixers fem, mean or both, got '", mixer, "'");
+  for (const std::string& mixer : plan.mixers)
     FEM_CHECK(std::count(plan.mixers.begin(), plan.mixers.end(), mixer) == 1,
               "argmax: expected each of --mixers once, got '", mixer, "' twice");
+  ArgmaxConfig config = plan.run;
+  for (const std::string& mixer : plan.mixers) {
+    config.mixer = mixer;
+    argmax_options_from_json(recipe_from_json(argmax_recipe(config)).sections);
   }
 }
 

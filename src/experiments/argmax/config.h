@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "fem/options.h"
-
 namespace fem {
 
 // One run, completely.
@@ -44,7 +42,8 @@ struct ArgmaxPlan {
 // "smoke", "demo", "mini" or "paper".
 ArgmaxPlan argmax_preset(const std::string& name);
 
-PriorType argmax_prior(const ArgmaxConfig& config);  // throws if there is none of that name
+// What fem train takes, here without the detour of a file.
+nlohmann::json argmax_recipe(const ArgmaxConfig& config);
 
 // Throws one clear sentence if the plan cannot be run.
 void check(const ArgmaxPlan& plan);

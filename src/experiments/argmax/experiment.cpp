@@ -8,9 +8,11 @@
 #include <optional>
 #include <ostream>
 
-#include "experiments/argmax/trainer.h"
 #include "fem/version.h"
 #include "io/jsonl.h"
+#include "tasks/table.h"
+#include "train/run.h"
+#include "train/trainer.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
 #include "util/table.h"
@@ -46,50 +48,38 @@ std::optional<ArgmaxResult> find_result(const std::filesystem::path& file, const
   return found;
 }
 
-std::filesystem::path checkpoint_of(const ArgmaxPlan& plan, const ArgmaxConfig& config) {
-  return plan.out / "checkpoints" / (config.mixer + "-seed" + std::to_string(config.seed) + ".safetensors");
+std::filesystem::path folder_of(const ArgmaxPlan& plan, const ArgmaxConfig& config) {
+  return plan.out / "runs" / (config.mixer + "-seed" + std::to_string(config.seed));
 }
 
-std::string note_of(double loss, const ArgmaxPoint& point) {
-  return "loss " + fixed(loss, 4) + "  accuracy " + fixed(100 * point.accuracy, 1) + " %";
-}
-
-// Trains until done (a result) or until a signal (none); either way the checkpoint holds the last step.
+// Trains until done (a result) or until a signal (none); either way the run's folder holds the last step.
 std::optional<ArgmaxResult> train(const ArgmaxPlan& plan, const ArgmaxConfig& config) {
-  ArgmaxTrainer trainer(config);
-  const std::filesystem::path checkpoint = checkpoint_of(plan, config);
-  const double before = plan.resume && std::filesystem::exists(checkpoint) ? trainer.load(checkpoint) : 0;
-  const Stopwatch watch;
-  const auto evaluate = [&] {
-    const ArgmaxPoint point = trainer.evaluate();
+  const std::filesystem::path folder = folder_of(plan, config);
+  if (!plan.resume) std::filesystem::remove_all(folder);
+  const auto add_to_curve = [&](int64_t step, const NamedValues& measures) {
     append_jsonl(plan.out / "curve.jsonl", {{"config", to_json(config)},
-                                            {"step", point.step},
-                                            {"validation_loss", point.validation_loss},
-                                            {"accuracy", point.accuracy}});
-    return point;
+                                            {"step", step},
+                                            {"validation_loss", value_of(measures, "loss")},
+                                            {"accuracy", value_of(measures, "accuracy")}});
   };
-
-  ArgmaxPoint point = evaluate();
-  {
-    Progress progress(config.mixer + " seed " + std::to_string(config.seed), config.steps, "step",
-                      trainer.steps_done());
-    for (int64_t step = trainer.steps_done(); step < config.steps;) {
-      const double loss = trainer.step();
-      ++step;
-      const bool due = step % config.evaluate_every() == 0 || step == config.steps;
-      if (due) point = evaluate();
-      if (due || interrupted()) trainer.save(checkpoint, before + watch.seconds());
-      progress.update(step, note_of(loss, point));
-      if (interrupted() && step < config.steps) return std::nullopt;
-    }
-  }
-  return ArgmaxResult{config, trainer.parameter_count(), point.validation_loss, point.accuracy,
-                      before + watch.seconds()};
+  const Recipe recipe = recipe_from_json(argmax_recipe(config));
+  std::ostream silent(nullptr);  // the plan has been told, the progress line has the rest
+  const TrainResult result = fem::train([&] { return recipe.make(); }, recipe.train,
+                                        {.out = folder,
+                                         .resume = plan.resume,
+                                         .label = config.mixer + " seed " + std::to_string(config.seed),
+                                         .on_validation = add_to_curve},
+                                        silent);
+  if (!result.finished) return std::nullopt;
+  return ArgmaxResult{config, result.parameters, value_of(result.measures, "loss"),
+                      value_of(result.measures, "accuracy"), result.seconds};
 }
 
 double seconds_per_step(const ArgmaxConfig& config) {
   constexpr int kSteps = 3;
-  ArgmaxTrainer trainer(config);
+  const Recipe recipe = recipe_from_json(argmax_recipe(config));
+  const std::unique_ptr<Task> task = recipe.make();
+  Trainer trainer(*task, recipe.train, ProcessGroup::connect({}, std::chrono::seconds(1)));
   trainer.step();
   const Stopwatch watch;
   for (int i = 0; i < kSteps; ++i) trainer.step();
@@ -130,12 +120,11 @@ std::vector<ArgmaxResult> run_argmax(const ArgmaxPlan& plan, std::ostream& out) 
   if (pending.empty()) return results;
 
   print_cost(plan, pending, out);
-  const InterruptGuard guard;
   for (const ArgmaxConfig& config : pending) {
     const std::optional<ArgmaxResult> result = train(plan, config);
     if (result) {
       append_jsonl(file, line_of(*result));
-      std::filesystem::remove(checkpoint_of(plan, config));
+      std::filesystem::remove_all(folder_of(plan, config));
       results.push_back(*result);
     }
     if (interrupted()) break;

@@ -1,33 +1,16 @@
 // The argmax claim's table.
-#include <cmath>
 #include <map>
-#include <optional>
 #include <ostream>
 
 #include "experiments/argmax/experiment.h"
+#include "train/summary.h"
 #include "util/table.h"
 
 namespace fem {
 namespace {
 
-struct Summary {
-  double mean = 0;
-  std::optional<double> standard_error;  // absent for a single seed
-
-  std::string percent() const {
-    return fixed(100 * mean, 2) + (standard_error ? " ± " + fixed(100 * *standard_error, 2) : "") + " %";
-  }
-};
-
-Summary summarize(const std::vector<double>& values) {
-  Summary s;
-  for (const double v : values) s.mean += v / values.size();
-  if (values.size() > 1) {
-    double squares = 0;
-    for (const double v : values) squares += (v - s.mean) * (v - s.mean);
-    s.standard_error = std::sqrt(squares / (values.size() - 1) / values.size());
-  }
-  return s;
+std::string percent(const Summary& s) {
+  return fixed(100 * s.mean, 2) + (s.standard_error ? " ± " + fixed(100 * *s.standard_error, 2) : "") + " %";
 }
 
 // The paper shows the softmax prior.
@@ -52,7 +35,7 @@ void print_argmax_report(const ArgmaxPlan& plan, const std::vector<ArgmaxResult>
     if (accuracies.empty()) continue;
     const Summary accuracy = summarize(accuracies);
     accuracy_of[mixer] = accuracy.mean;
-    table.add({mixer, std::to_string(accuracies.size()), grouped(parameters), accuracy.percent(),
+    table.add({mixer, std::to_string(accuracies.size()), grouped(parameters), percent(accuracy),
                fixed(summarize(losses).mean, 4), paper_figure(plan, mixer)});
   }
   table.add({"chance", "", "", fixed(100.0 / plan.run.length, 2) + " %", "", "0.78 %"});

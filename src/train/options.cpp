@@ -1,50 +1,33 @@
-#include "train/config.h"
+#include "train/options.h"
 
 #include <cmath>
 #include <numbers>
 
-#include "io/language_model_config.h"
 #include "io/options_json.h"
 
 namespace fem {
 
 using nlohmann::json;
 
-json to_json(const TrainConfig& config) {
+json to_json(const TrainOptions& options) {
   json out;
-  out["model"] = to_json(config.model);
-  const auto into = [](json& place) {
-    return [&place](const char* name, const auto& value, const char*) { write_option(place[name], value); };
-  };
-  visit_corpus_options(config.data, into(out["data"]));
-  visit_train_options(config.train, into(out["train"]));
+  visit_train_options(options,
+                      [&](const char* name, const auto& value, const char*) { write_option(out[name], value); });
   return out;
 }
 
-TrainConfig train_config_from_json(const json& in) {
-  TrainConfig config;
-  OptionsReader sections("recipe", in);
-  for (const char* name : {"model", "data", "train"}) sections.skip(name);
-  sections.finish();
-  if (in.contains("model")) config.model = language_model_options_from_json(in["model"]);
-  if (in.contains("data")) {
-    OptionsReader reader("data", in["data"]);
-    visit_corpus_options(config.data, reader);
-    reader.finish();
-  }
-  if (in.contains("train")) {
-    OptionsReader reader("train", in["train"]);
-    visit_train_options(config.train, reader);
-    reader.finish();
-  }
-  check(config.train);
-  return config;
+TrainOptions train_options_from_json(const json& in) {
+  TrainOptions options;
+  OptionsReader reader("train", in);
+  visit_train_options(options, reader);
+  reader.finish();
+  check(options);
+  return options;
 }
 
 void check(const TrainOptions& o) {
   for (const auto& [name, value] : {std::pair{"steps", o.steps},
                                     {"batch", o.batch},
-                                    {"length", o.length},
                                     {"keep_checkpoints", o.keep_checkpoints},
                                     {"log_every", o.log_every},
                                     {"timeout_seconds", o.timeout_seconds}})
@@ -52,10 +35,12 @@ void check(const TrainOptions& o) {
   for (const auto& [name, value] : {std::pair{"micro_batch", o.micro_batch},
                                     {"warmup_steps", o.warmup_steps},
                                     {"validate_every", o.validate_every},
-                                    {"validation_tokens", o.validation_tokens},
+                                    {"patience", o.patience},
                                     {"checkpoint_every", o.checkpoint_every},
                                     {"seed", o.seed}})
     FEM_CHECK(value >= 0, "train: expected ", name, " of at least 0, got ", value);
+  FEM_CHECK(o.validate_every > 0 || (o.patience == 0 && !o.keep_best),
+            "train: patience and keep_best need validations between the steps, got validate_every 0");
   FEM_CHECK(o.learning_rate > 0, "train: expected a positive learning_rate, got ", o.learning_rate);
   FEM_CHECK(o.final_learning_rate >= 0 && o.final_learning_rate <= 1,
             "train: expected final_learning_rate from 0 to 1, got ", o.final_learning_rate);
@@ -66,15 +51,18 @@ void check(const TrainOptions& o) {
 }
 
 void check_same_run(const json& saved, const json& now) {
-  static const std::set<std::string> free{"/data/cache",        "/train/checkpoint_every", "/train/keep_checkpoints",
-                                          "/train/log_every",   "/train/timeout_seconds",  "/train/validate_every",
-                                          "/train/micro_batch", "/train/recompute",        "/train/validation_tokens"};
+  static const std::set<std::string> free{
+      "/train/checkpoint_every", "/train/keep_checkpoints", "/train/log_every",
+      "/train/timeout_seconds",  "/train/validate_every",   "/train/micro_batch",
+      "/train/recompute",        "/train/patience",         "/train/validate_first"};
   const json before = saved.flatten(), after = now.flatten();
-  for (const auto& [name, value] : after.items())
-    FEM_CHECK(free.count(name) || before.value(name, json()) == value,
-              "train: --resume goes on with the same run, but ", name.substr(1), " was ",
-              before.value(name, json()).dump(), " and is now ", value.dump(),
-              "; give the old value, or start another run with another --out");
+  const auto check_one = [&](const std::string& name) {
+    const json was = before.value(name, json()), is = after.value(name, json());
+    FEM_CHECK(free.count(name) || was == is, "train: --resume goes on with the same run, but ", name.substr(1), " was ",
+              was.dump(), " and is now ", is.dump(), "; give the old value, or start another run with another --out");
+  };
+  check_one("/task");  // whose other fields need not be compared
+  for (const auto& [name, value] : after.items()) check_one(name);
 }
 
 double learning_rate_at(const TrainOptions& o, int64_t step) {

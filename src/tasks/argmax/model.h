@@ -1,8 +1,8 @@
 #pragma once
 
-#include "experiments/argmax/config.h"
 #include "fem/mixer.h"
 #include "fem/ops/read.h"
+#include "tasks/argmax/options.h"
 #include "train/adamw.h"
 
 namespace fem {
@@ -12,7 +12,7 @@ namespace fem {
 //   mean:    the same prior and values, mean only
 class ArgmaxModel {
  public:
-  explicit ArgmaxModel(const ArgmaxConfig& config);
+  ArgmaxModel(const ArgmaxOptions& options, int64_t seed);
 
   at::Tensor forward(const at::Tensor& value) const;  // [B, T, D] -> [B, D]
 
@@ -24,8 +24,8 @@ class ArgmaxModel {
 
   Read read(const at::Tensor& x, const at::Tensor& value, const std::optional<at::Tensor>& beta) const;
 
-  ArgmaxConfig config_;
-  MixerOptions options_;  // of the layer that the prior would be part of
+  ArgmaxOptions options_;
+  MixerOptions layer_;  // of the layer that the prior would be part of
   NamedTensors parameters_;
 };
 

@@ -1,4 +1,4 @@
-#include "experiments/argmax/model.h"
+#include "tasks/argmax/model.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -12,29 +12,30 @@ namespace fem {
 namespace {
 
 // Values of the full width, queries and keys as wide; no positions and no conditioner, so all a mixer has is its prior.
-MixerOptions layer_options(const ArgmaxConfig& config) {
-  MixerOptions options;
-  options.n_embd = options.fem_dim.emplace(config.dim);
-  options.n_head = config.heads;
-  options.qk_dim = config.dim;
-  options.prior_type = argmax_prior(config);
-  options.use_rope = options.use_conv = false;
-  return options;
+MixerOptions layer_options(const ArgmaxOptions& options) {
+  MixerOptions layer;
+  layer.n_embd = layer.fem_dim.emplace(options.dim);
+  layer.n_head = options.heads;
+  layer.qk_dim = options.dim;
+  layer.prior_type = options.prior;
+  layer.use_rope = layer.use_conv = false;
+  return layer;
 }
 
 }  // namespace
 
-ArgmaxModel::ArgmaxModel(const ArgmaxConfig& config) : config_(config), options_(layer_options(config)) {
-  at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(config.seed));
+ArgmaxModel::ArgmaxModel(const ArgmaxOptions& options, int64_t seed)
+    : options_(options), layer_(layer_options(options)) {
+  at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
   const auto add = [&](const ParameterSpec& spec) { parameters_[spec.name] = initial_value(spec, generator); };
   // The prior's come first so that both mixers start from the same one.
-  for (const Part& part : prior_of(options_.prior_type).parts(options_, sizes_of(options_)))
+  for (const Part& part : prior_of(layer_.prior_type).parts(layer_, sizes_of(layer_)))
     for (const ParameterSpec& spec : parameters_of(part)) add(spec);
-  if (config.mixer == "fem") {
+  if (options.mixer == ArgmaxMixer::kFem) {
     std::vector<ParameterSpec> gate;
-    declare_linear(gate, "W_lambda", config.dim, config.dim, /*bias=*/true);
+    declare_linear(gate, "W_lambda", options.dim, options.dim, /*bias=*/true);
     for (const ParameterSpec& spec : gate) add(spec);
-    parameters_["_beta_param"] = at::full({config.dim}, options_.beta_max_init);
+    parameters_["_beta_param"] = at::full({options.dim}, layer_.beta_max_init);
   }
   for (auto& [name, parameter] : parameters_) parameter.set_requires_grad(true);
 }
@@ -46,14 +47,14 @@ at::Tensor ArgmaxModel::linear(const std::string& name, const at::Tensor& x) con
 // The read of the last token.
 Read ArgmaxModel::read(const at::Tensor& x, const at::Tensor& value, const std::optional<at::Tensor>& beta) const {
   const int64_t last = x.size(1) - 1;
-  if (options_.prior_type == PriorType::kSoftmax) {  // alone in costing less when only one token reads
-    const auto heads = [&](const at::Tensor& rows) { return rows.unflatten(-1, {config_.heads, -1}); };
+  if (layer_.prior_type == PriorType::kSoftmax) {  // alone in costing less when only one token reads
+    const auto heads = [&](const at::Tensor& rows) { return rows.unflatten(-1, {options_.heads, -1}); };
     return softmax_read(heads(linear("W_q", x.slice(1, last))), heads(linear("W_k", x)), value, beta);
   }
-  const Prior& prior = prior_of(options_.prior_type);
-  const MixerSizes sizes = sizes_of(options_);
+  const Prior& prior = prior_of(layer_.prior_type);
+  const MixerSizes sizes = sizes_of(layer_);
   std::vector<AppliedPart> bound;
-  for (const Part& part : prior.parts(options_, sizes)) {
+  for (const Part& part : prior.parts(layer_, sizes)) {
     const std::string name = part.name->text;
     if (part.kind == Part::Kind::kParameter)
       bound.push_back({part, {parameters_.at(name), {}}});
@@ -61,15 +62,15 @@ Read ArgmaxModel::read(const at::Tensor& x, const at::Tensor& value, const std::
       bound.push_back({part, {parameters_.at(name + ".weight"), parameters_.at(name + ".bias")}});
   }
   const AppliedParts parts(x, bound);
-  const Read all = prior.read({parts, value, beta, at::arange(x.size(1)), options_, sizes, {}, nullptr});
+  const Read all = prior.read({parts, value, beta, at::arange(x.size(1)), layer_, sizes, {}, nullptr});
   return {all.mean.slice(1, last), beta ? all.free_energy.slice(1, last) : at::Tensor()};
 }
 
 at::Tensor ArgmaxModel::forward(const at::Tensor& x) const {
-  const auto heads = [&](const at::Tensor& rows) { return rows.unflatten(-1, {config_.heads, -1}); };
-  if (config_.mixer == "mean") return read(x, heads(x), std::nullopt).mean.flatten(1);
-  const at::Tensor beta = heads(at::softplus(parameters_.at("_beta_param")) + options_.eps);
-  const at::Tensor value = clip_value(heads(x), beta, options_.value_logexp_cap);
+  const auto heads = [&](const at::Tensor& rows) { return rows.unflatten(-1, {options_.heads, -1}); };
+  if (options_.mixer == ArgmaxMixer::kMean) return read(x, heads(x), std::nullopt).mean.flatten(1);
+  const at::Tensor beta = heads(at::softplus(parameters_.at("_beta_param")) + layer_.eps);
+  const at::Tensor value = clip_value(heads(x), beta, layer_.value_logexp_cap);
   const at::Tensor gate = heads(linear("W_lambda", x.slice(1, x.size(1) - 1)));
   return gated_read(read(x, value, beta), gate, std::nullopt).flatten(1);
 }

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
-#include "data/corpus.h"
-#include "fem/language_model.h"
+#include "fem/options.h"
 
 namespace fem {
 
@@ -19,7 +19,6 @@ struct TrainOptions {
   int64_t steps = 1000;
   int64_t batch = 16;
   int64_t micro_batch = 0;
-  int64_t length = 256;
   double learning_rate = 4e-4;
   double final_learning_rate = 0.1;
   int64_t warmup_steps = 100;
@@ -31,7 +30,9 @@ struct TrainOptions {
   bool recompute = false;
   Precision precision = Precision::kAuto;
   int64_t validate_every = 100;
-  int64_t validation_tokens = 0;
+  bool validate_first = false;
+  int64_t patience = 0;
+  bool keep_best = false;
   int64_t checkpoint_every = 100;
   int64_t keep_checkpoints = 2;
   int64_t log_every = 10;
@@ -43,40 +44,34 @@ void visit_train_options(Options& o, Visitor&& visit) {
   visit("steps", o.steps, "updates of the parameters");
   visit("batch", o.batch, "rows of a step, over all processes");
   visit("micro_batch", o.micro_batch, "rows of one forward pass; 0: all that a process has of a step");
-  visit("length", o.length, "tokens of a row");
   visit("learning_rate", o.learning_rate, "the highest, after the warm-up");
   visit("final_learning_rate", o.final_learning_rate, "where the cosine ends, relative to learning_rate");
   visit("warmup_steps", o.warmup_steps, "steps of linear growth to learning_rate");
   visit("beta1", o.beta1, "AdamW's decay of the first moment");
   visit("beta2", o.beta2, "AdamW's decay of the second moment");
-  visit("weight_decay", o.weight_decay, "AdamW's, of matrices only");
+  visit("weight_decay", o.weight_decay, "AdamW's, of the parameters that the task names");
   visit("clip", o.clip, "the gradient's largest norm; 0: any");
   visit("seed", o.seed, "of the initial parameters and of the order of the rows");
-  visit("recompute", o.recompute, "compute blocks again in backward instead of keeping what they made");
-  visit("precision", o.precision, "float32, bfloat16 (autocast), or auto: bfloat16 where the processor has it");
+  visit("recompute", o.recompute, "compute blocks again in backward instead of keeping them");
+  visit("precision", o.precision, "float32, bfloat16 (autocast), auto: bfloat16 where the CPU has it");
   visit("validate_every", o.validate_every, "steps between two validations; 0: only at the end");
-  visit("validation_tokens", o.validation_tokens, "tokens of a validation; 0: all. At the end always all");
+  visit("validate_first", o.validate_first, "also before the first step");
+  visit("patience", o.patience, "stop after so many validations without a better one; 0: never");
+  visit("keep_best", o.keep_best, "keep the best checkpoint (RUN/best) and measure that one at the end");
   visit("checkpoint_every", o.checkpoint_every, "steps between two checkpoints; 0: only at the end");
   visit("keep_checkpoints", o.keep_checkpoints, "older ones are removed");
   visit("log_every", o.log_every, "steps between two lines of metrics.jsonl");
   visit("timeout_seconds", o.timeout_seconds, "how long a process waits for the others before it gives up");
 }
 
-// A training run: what a recipe says.
-struct TrainConfig {
-  LanguageModelOptions model;
-  CorpusOptions data;
-  TrainOptions train;
-};
-
-nlohmann::json to_json(const TrainConfig& config);
-// Absent fields keep their defaults; an unknown field or a value of the wrong type is an error.
-TrainConfig train_config_from_json(const nlohmann::json& json);
+nlohmann::json to_json(const TrainOptions& options);
+// [train] of a recipe. Absent fields keep their defaults; an unknown field or a value of the wrong type is an error.
+TrainOptions train_options_from_json(const nlohmann::json& json);
 // Throws one sentence for the first value out of range.
 void check(const TrainOptions& options);
 
-// Refuses to go on with another configuration than the checkpoint's, naming what differs. Where things are kept and how
-// often is free to change.
+// Refuses to go on as another run than the checkpoint's, naming what differs. How often something is kept or shown is
+// free to change.
 void check_same_run(const nlohmann::json& saved, const nlohmann::json& now);
 
 // The learning rate of a step, counted from 0: linear warm-up, then a cosine.

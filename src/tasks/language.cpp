@@ -1,0 +1,202 @@
+#include "tasks/language.h"
+
+#include <ATen/ATen.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "data/sampler.h"
+#include "evaluate/perplexity.h"
+#include "fem/generate.h"
+#include "fem/io/model_folder.h"
+#include "fem/text/streamed_text.h"
+#include "fem/text/text_model.h"
+#include "io/language_model_config.h"
+#include "io/options_json.h"
+#include "util/table.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+LanguageOptions with_vocabulary(LanguageOptions options, int64_t vocabulary) {
+  int64_t& size = options.model.vocab_size;
+  FEM_CHECK(size == 0 || size >= vocabulary, "language: expected model.vocab_size of at least ", vocabulary,
+            ", the tokenizer's, got ", size, "; leave it out to take the tokenizer's");
+  if (size == 0) size = vocabulary;
+  return options;
+}
+
+LanguageModel new_model(const LanguageModelOptions& options, const TrainOptions& train) {
+  at::manual_seed(train.seed);
+  LanguageModel model(options);
+  model->recompute = train.recompute;
+  return model;
+}
+
+class LanguageTask final : public Task {
+ public:
+  LanguageTask(const LanguageOptions& options, const TrainOptions& train)
+      : corpus_(prepare_corpus(options.corpus)),
+        options_(with_vocabulary(options, corpus_.tokenizer->vocab_size())),
+        model_(new_model(options_.model, train)),
+        sampler_(corpus_.train, options_.length, train.seed) {}
+
+  std::vector<TrainedParameter> parameters() override {
+    std::vector<TrainedParameter> parameters;
+    // Weight decay leaves biases, norms and temperatures alone.
+    for (const auto& p : model_->named_parameters()) parameters.push_back({p.key(), p.value(), p.value().dim() >= 2});
+    return parameters;
+  }
+
+  Weighted loss(const Rows& which) override {
+    model_->train();
+    const PackedRows rows = sampler_.rows(which.first, which.count, which.stride);
+    return {model_->surprise(rows.tokens, rows.targets, {.cu_seqlens = rows.cu_seqlens}).sum(),
+            static_cast<double>(rows.targets.numel())};
+  }
+
+  std::vector<NamedTensor> trace(const Rows& which) override {
+    const PackedRows rows = sampler_.rows(which.first, which.count, which.stride);
+    return model_->trace(rows.tokens, {.cu_seqlens = rows.cu_seqlens});
+  }
+
+  NamedValues validation_sums(const ValidationPart& part) override {
+    const Perplexity own = measure_perplexity(model_, corpus_.validation,
+                                              {.length = options_.length,
+                                               .batch_rows = part.batch_rows,
+                                               .max_tokens = part.whole ? 0 : options_.validation_tokens,
+                                               .part = part.part,
+                                               .parts = part.parts});
+    return {{"tokens", static_cast<double>(own.tokens)}, {"bytes", static_cast<double>(own.bytes)}, {"nats", own.nats}};
+  }
+
+  NamedValues measures(const NamedValues& sums) const override {
+    const Perplexity all{static_cast<int64_t>(value_of(sums, "tokens")), static_cast<int64_t>(value_of(sums, "bytes")),
+                         value_of(sums, "nats")};
+    return {{"loss", all.loss()}, {"perplexity", all.perplexity()}, {"bits_per_byte", all.bits_per_byte()}};
+  }
+
+  Goal goal() const override { return {"loss", /*larger_is_better=*/false}; }
+
+  json recipe() const override {
+    json out{{"task", "language"}, {"model", to_json(options_.model)}};
+    visit_language_data(
+        options_, [&](const char* name, const auto& value, const char*) { write_option(out["data"][name], value); });
+    return out;
+  }
+
+  json identity() const override {
+    json out = recipe();
+    for (const char* free : {"cache", "validation_tokens"}) out["data"].erase(free);
+    out["length"] = out["data"].at("length");
+    out["data"].erase("length");
+    out["tokenizer"] = corpus_.tokenizer->fingerprint();
+    out["tokens"] = {{"train", corpus_.train.size()}, {"validation", corpus_.validation.size()}};
+    return out;
+  }
+
+  void save(const fs::path& folder) const override {
+    save_language_model(folder, model_);
+    corpus_.tokenizer->save(folder);
+  }
+
+  void load(const fs::path& folder) override {
+    const at::NoGradGuard no_grad;
+    const std::vector<at::Tensor> saved = load_language_model(folder)->parameters(), own = model_->parameters();
+    for (size_t i = 0; i < own.size(); ++i) at::Tensor(own[i]).copy_(saved[i]);
+  }
+
+  std::pair<std::string, int64_t> units_of_a_row() const override { return {"tokens", options_.length}; }
+
+  std::string description() const override {
+    return grouped(corpus_.train.size()) + " training and " + grouped(corpus_.validation.size()) +
+           " validation tokens (" + corpus_.tokenizer->fingerprint() + ")";
+  }
+
+ private:
+  const Corpus corpus_;
+  const LanguageOptions options_;
+  LanguageModel model_;
+  Sampler sampler_;
+};
+
+// Where the parameters are, for any size: nothing is allocated.
+std::vector<std::pair<std::string, int64_t>> parameters_of(const json& recipe) {
+  const LanguageOptions options = language_options_from_json(recipe);
+  LanguageModelOptions model = options.model;
+  FEM_CHECK(model.vocab_size > 0 || options.corpus.tokenizer == "bytes",
+            "train: --parameters needs the vocabulary; add --set model.vocab_size=N");
+  if (model.vocab_size == 0) model.vocab_size = byte_tokenizer()->vocab_size();
+  const std::vector<ParameterSpec> parameters = language_model_parameters(model);
+  const auto sum_of = [&](const std::string& part) {
+    std::vector<ParameterSpec> own;
+    for (const ParameterSpec& spec : parameters)
+      if (spec.name.find(part) != std::string::npos) own.push_back(spec);
+    return parameter_count(own);
+  };
+  const int64_t all = parameter_count(parameters), mixers = sum_of(".mixer."), mlps = sum_of(".mlp.");
+  const int64_t tokens = sum_of("embedding.") + sum_of("head.");
+  return {{model.tie_embeddings ? "embedding (and head)" : "embedding and head", tokens},
+          {"mixers", mixers},
+          {"MLPs", mlps},
+          {"norms", all - tokens - mixers - mlps}};
+}
+
+void show_sample(const fs::path& run, std::ostream& out) {
+  TextModel trained = load_text_model(run);
+  const int64_t start = trained.tokenizer->separator();
+  StreamedText text(trained.tokenizer, start, {});
+  const GenerateOptions options{.max_tokens = 200, .temperature = 0.8, .end = start};
+  out << "A sample:\n";
+  generate(trained.model, {{start}}, options, [&](size_t, int64_t token) {
+    out << text.add(token) << std::flush;
+    return true;
+  });
+  out << text.finish() << "\n\nMore: fem generate " << run.string() << " --prompt \"...\"\n";
+}
+
+void list_settings(const SettingVisitor& visit) {
+  const LanguageOptions defaults;
+  visit_language_data(defaults, [&](const char* name, const auto&, const char* help) { visit("data", name, help); });
+  visit_language_model_options(defaults.model,
+                               [&](const char* name, const auto&, const char* help) { visit("model", name, help); });
+  visit("model", "mixer.*", "every option of the mixer, as listed in include/fem/options.h");
+}
+
+}  // namespace
+
+LanguageOptions language_options_from_json(const json& recipe) {
+  LanguageOptions options;
+  if (recipe.contains("model")) options.model = language_model_options_from_json(recipe["model"]);
+  const json data = recipe.value("data", json::object());
+  OptionsReader reader("data", data);
+  visit_language_data(options, reader);
+  reader.finish();
+  FEM_CHECK(options.length >= 1, "data: expected length of at least 1, got ", options.length);
+  FEM_CHECK(options.validation_tokens >= 0, "data: expected validation_tokens of at least 0, got ",
+            options.validation_tokens);
+  return options;
+}
+
+std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train) {
+  FEM_CHECK(!options.corpus.train.empty(), "train: expected --data with files, folders or globs of text, got none");
+  return std::make_unique<LanguageTask>(options, train);
+}
+
+const TaskEntry& language_entry() {
+  static const TaskEntry entry{
+      .name = "language",
+      .summary = "predict every token of a text from those before it",
+      .make = [](const json& recipe,
+                 const TrainOptions& train) { return language_task(language_options_from_json(recipe), train); },
+      .parameters = parameters_of,
+      .settings = list_settings,
+      .show = show_sample,
+  };
+  return entry;
+}
+
+}  // namespace fem

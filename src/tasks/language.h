@@ -1,0 +1,33 @@
+// Language modelling: predict every token of a text from those before it.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "data/corpus.h"
+#include "fem/language_model.h"
+#include "tasks/table.h"
+
+namespace fem {
+
+struct LanguageOptions {
+  LanguageModelOptions model;  // [model]; a vocabulary of 0 is the tokenizer's
+  CorpusOptions corpus;        // [data], with what follows
+  int64_t length = 256;
+  int64_t validation_tokens = 0;
+};
+
+template <typename Options, typename Visitor>
+void visit_language_data(Options& o, Visitor&& visit) {
+  visit_corpus_options(o.corpus, visit);
+  visit("length", o.length, "tokens of a row");
+  visit("validation_tokens", o.validation_tokens, "tokens of a validation; 0: all. At the end always all");
+}
+
+LanguageOptions language_options_from_json(const nlohmann::json& recipe);
+
+// Makes the model and, from the corpus's files, the tokens.
+std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train);
+
+const TaskEntry& language_entry();
+
+}  // namespace fem

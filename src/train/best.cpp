@@ -1,0 +1,42 @@
+#include "train/best.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "util/check.h"
+
+namespace fem {
+
+using nlohmann::json;
+
+double value_of(const NamedValues& values, const std::string& name) {
+  std::string known;
+  for (const auto& [own, value] : values) {
+    if (own == name) return value;
+    known += (known.empty() ? "" : ", ") + own;
+  }
+  FEM_CHECK(false, "task: expected a figure '", name, "' among ", known);
+}
+
+bool Best::observe(const Goal& goal, const NamedValues& measures, int64_t at_step) {
+  const double now = value_of(measures, goal.measure);
+  validated = at_step;
+  const bool better = std::isfinite(now) && (step < 0 || (goal.larger_is_better ? now > value : now < value));
+  if (better) {
+    step = at_step;
+    value = now;
+  }
+  since = better ? 0 : since + 1;
+  return better;
+}
+
+json to_json(const Best& best) {
+  return {{"validated", best.validated}, {"step", best.step}, {"value", best.value}, {"since", best.since}};
+}
+
+Best best_from_json(const json& in) {
+  return {in.at("validated").get<int64_t>(), in.at("step").get<int64_t>(), in.at("value").get<double>(),
+          in.at("since").get<int64_t>()};
+}
+
+}  // namespace fem

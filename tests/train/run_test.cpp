@@ -1,0 +1,171 @@
+#include "train/run.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "io/jsonl.h"
+#include "io/temporary_folder.h"
+#include "support/error_text.h"
+#include "train/metrics.h"
+#include "train/small_tasks.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ClimbTask;
+using testing::fails_with;
+
+class Runs : public testing::TemporaryFolder {
+ protected:
+  void SetUp() override {
+    TemporaryFolder::SetUp();
+    options.steps = 20;
+    options.batch = 1;
+    options.learning_rate = 0.1;
+    options.final_learning_rate = 1;
+    options.warmup_steps = 0;
+    options.clip = 0;
+    options.precision = Precision::kFloat32;
+    options.validate_every = 2;
+    options.checkpoint_every = 5;
+    options.keep_checkpoints = 1;
+    options.log_every = 1;
+  }
+
+  // w is 0.1 s after step s; nearest to 0.82 after step 8.
+  TrainResult go(const std::string& name, bool resume = false, int64_t interrupted_step = -1) {
+    std::ostringstream log;
+    return train([&] { return std::make_unique<ClimbTask>(0.82, interrupted_step); }, options,
+                 {.out = folder / name, .resume = resume}, log);
+  }
+
+  // Every line but what the clock says.
+  std::vector<std::string> lines_of(const std::string& name) {
+    std::vector<std::string> lines;
+    for (Json line : read_jsonl(metrics_path(folder / name))) {
+      for (const char* clock : {"seconds", "rows_per_second"}) line.erase(clock);
+      lines.push_back(line.dump());
+    }
+    return lines;
+  }
+
+  std::set<std::string> checkpoints(const std::string& name) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder / name / "checkpoints"))
+      names.insert(entry.path().filename());
+    return names;
+  }
+
+  double seconds_saved(const std::string& name) {
+    const std::set<std::string> names = checkpoints(name);
+    return Json::parse(read(folder / name / "checkpoints" / *names.rbegin() / "trainer_state.json")).at("seconds");
+  }
+
+  Json result_of(const std::string& name) { return Json::parse(read(result_path(folder / name))); }
+
+  TrainOptions options;
+};
+
+TEST_F(Runs, WithoutPatienceARunGoesToItsLastStep) {
+  const TrainResult result = go("run");
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(std::tie(result.step, result.measured_step, result.parameters), std::make_tuple(20, 20, 1));
+  EXPECT_NEAR(value_of(result.measures, "loss"), 2.0 - 0.82, 1e-5);
+  EXPECT_EQ(checkpoints("run"), std::set<std::string>{"step-00000020"});
+  EXPECT_FALSE(fs::exists(folder / "run" / "best"));
+}
+
+TEST_F(Runs, PatienceEndsARunAndTheBestCheckpointIsKeptAndMeasured) {
+  options.patience = 3;
+  options.keep_best = true;
+  const TrainResult result = go("run");
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(result.step, 14);  // validated after 8, 10, 12, 14
+  EXPECT_EQ(result.measured_step, 8);
+  EXPECT_NEAR(value_of(result.measures, "loss"), 0.02, 1e-5);
+  EXPECT_EQ(checkpoints("run"), (std::set<std::string>{"step-00000008", "step-00000014"}));
+  EXPECT_EQ(fs::canonical(folder / "run" / "best"), fs::canonical(folder / "run" / "checkpoints" / "step-00000008"));
+
+  const Json written = result_of("run");
+  EXPECT_EQ(written["step"], 14);
+  EXPECT_EQ(written["measured_step"], 8);
+  EXPECT_EQ(written["goal"], (Json{{"measure", "nearness"}, {"larger_is_better", true}}));
+  EXPECT_EQ(written["measures"]["loss"], value_of(result.measures, "loss"));
+}
+
+TEST_F(Runs, InterruptedAtAnyStepTheDecisionsAndFiguresAreTheSame) {
+  options.patience = 3;
+  options.keep_best = true;
+  const TrainResult whole = go("whole");
+  for (int64_t at = 0; at < 14; ++at) {  // also right before a validation, at the best step and at the last
+    const std::string name = "cut-" + std::to_string(at);
+    SCOPED_TRACE(name);
+    const TrainResult first = go(name, false, at);
+    EXPECT_EQ(first.finished, false);
+    EXPECT_EQ(first.step, at + 1);
+    const double saved = seconds_saved(name);
+    EXPECT_GT(saved, 0);
+    const TrainResult second = go(name, true);
+    EXPECT_TRUE(second.finished);
+    EXPECT_EQ(std::tie(second.step, second.measured_step), std::tie(whole.step, whole.measured_step));
+    EXPECT_EQ(second.measures, whole.measures);
+    EXPECT_EQ(lines_of(name), lines_of("whole"));
+    EXPECT_TRUE(checkpoints(name).contains("step-00000008"));
+    EXPECT_GT(second.seconds, saved);
+  }
+}
+
+TEST_F(Runs, AKillBetweenValidationAndCheckpointChangesNothing) {
+  options.patience = 3;
+  options.checkpoint_every = 1;
+  options.keep_checkpoints = 30;
+  go("whole");
+  for (const int64_t at : {3, 8, 9, 13}) {  // the last checkpoint that a killed process left
+    const std::string name = "killed-" + std::to_string(at);
+    fs::copy(folder / "whole", folder / name, fs::copy_options::recursive);
+    for (const std::string& checkpoint : checkpoints(name))
+      if (std::stoll(checkpoint.substr(5)) > at) fs::remove_all(folder / name / "checkpoints" / checkpoint);
+    EXPECT_EQ(go(name, true).step, 14);
+    EXPECT_EQ(lines_of(name), lines_of("whole")) << name;
+  }
+}
+
+TEST_F(Runs, MorePatienceGoesOnFromWhereLessEnded) {
+  options.patience = 1;
+  EXPECT_EQ(go("run").step, 10);
+  options.patience = 4;
+  EXPECT_EQ(go("run", true).step, 16);
+}
+
+TEST_F(Runs, ValidatesBeforeTheFirstStepIfAsked) {
+  options.validate_first = true;
+  std::vector<int64_t> steps;
+  std::ostringstream log;
+  train([&] { return std::make_unique<ClimbTask>(0.82); }, options,
+        {.out = folder / "run", .on_validation = [&](int64_t step, const NamedValues&) { steps.push_back(step); }},
+        log);
+  EXPECT_EQ(steps, (std::vector<int64_t>{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20}));
+}
+
+TEST_F(Runs, ABestModelThatWasNeverBeatenIsThatOfTheStart) {
+  options.validate_first = options.keep_best = true;
+  std::ostringstream log;
+  const TrainResult result =
+      train([&] { return std::make_unique<ClimbTask>(-1); }, options, {.out = folder / "run"}, log);
+  EXPECT_EQ(result.measured_step, 0);
+  EXPECT_EQ(value_of(result.measures, "loss"), 1);
+}
+
+TEST_F(Runs, RefusesBeforeTheTaskIsMade) {
+  go("run");
+  std::ostringstream log;
+  EXPECT_TRUE(fails_with("already holds a run (step 20)", [&] {
+    train([]() -> std::unique_ptr<Task> { throw std::logic_error("was made"); }, options, {.out = folder / "run"}, log);
+  }));
+}
+
+}  // namespace
+}  // namespace fem
