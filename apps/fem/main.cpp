@@ -45,6 +45,7 @@ int run(int argc, char** argv) {
   fem::add_info_command(app);
   fem::add_letters_command(app);
   fem::add_train_command(app);
+  fem::add_sweep_command(app, status);
   fem::add_eval_command(app);
   fem::add_generate_command(app);
   fem::add_experiment_command(app, status);

@@ -51,6 +51,7 @@ class Command(unittest.TestCase):
         for words in (
             [],
             ["train"],
+            ["sweep"],
             ["eval"],
             ["generate"],
             ["letters"],

@@ -1,0 +1,77 @@
+#include "train/sweep.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+#include "commands.h"
+#include "util/interrupt.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFailure = 1;
+
+struct SweepArguments {
+  std::string grid;
+  SweepOptions options{.jobs = std::max<int64_t>(std::thread::hardware_concurrency(), 1)};
+};
+
+int run(const SweepArguments& arguments) {
+  SweepOptions options = arguments.options;
+  options.program = {fs::read_symlink("/proc/self/exe").string()};
+  if (options.out.empty()) options.out = fs::path("runs") / fs::path(arguments.grid).stem();
+  const Grid grid = load_grid(arguments.grid);
+  const SweepOutcome outcome = sweep(grid, options, std::cout);
+  if (outcome.interrupted) {
+    std::cout << "Stopped; " << outcome.finished << " of " << outcome.runs
+              << " runs are finished and those in progress are saved. The same command goes on.\n";
+    return 128 + interrupt_signal();
+  }
+  const SweepResults results(sweep_results_path(options.out));
+  std::cout << "\n" << sweep_table(grid, sweep_rows(grid, results)) << "\n";
+  if (outcome.failed > 0)
+    std::cout << outcome.failed << " of " << outcome.runs << " runs failed (log.txt in their folders under "
+              << (options.out / "runs").string() << "); the same command tries them again.\n";
+  std::cout << "Results: " << sweep_results_path(options.out).string() << "\n";
+  return outcome.failed > 0 ? kFailure : 0;
+}
+
+}  // namespace
+
+void add_sweep_command(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand("sweep", "Train a grid of runs, several at a time");
+  command->footer(
+      "A grid is a TOML file:\n"
+      "  recipe = \"argmax/demo\"              # what the runs change: a .toml beside it, or a shipped one\n"
+      "  seeds = [1, 2, 3]                   # the table is of these\n"
+      "  set.train.steps = 500               # changes in all runs\n"
+      "  [axes.mixer]                        # an axis, and what each of its values changes\n"
+      "  fem  = { model.mixer = \"fem\" }\n"
+      "  mean = { model.mixer = \"mean\" }\n"
+      "  [choose]                            # optional: for each cell the best of these\n"
+      "  seeds = [0]                         # by other seeds than those of the table\n"
+      "  settings.train.learning_rate = [3e-3, 1e-2]\n"
+      "\n"
+      "Every run is a process of one thread. Ctrl-C saves all of them, and the same command goes on: what is\n"
+      "finished is not run again. A failed run is told and does not end the others.\n"
+      "\n"
+      "Writes to --out: results.jsonl (a line per run, only ever appended), runs/NAME (as fem train does).\n"
+      "\n"
+      "Examples:\n"
+      "  fem sweep grid.toml --out runs/grid\n"
+      "  fem sweep grid.toml --out runs/grid --jobs 1");
+  auto arguments = std::make_shared<SweepArguments>();
+  command->add_option("grid", arguments->grid, "The grid's .toml file")->required()->type_name("GRID");
+  command->add_option("--out", arguments->options.out, "Folder of the sweep; default runs/GRID")->type_name("DIR");
+  command->add_option("--jobs", arguments->options.jobs, "Runs at a time; default: one per core")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command->callback([arguments, &status] { status = run(*arguments); });
+}
+
+}  // namespace fem

@@ -1,0 +1,156 @@
+#include "train/grid.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <set>
+
+#include "io/recipe.h"
+#include "train/options.h"
+#include "util/check.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Calls visit("train.learning_rate", value) for everything that is no table.
+void for_each_setting(const json& changes, const std::string& prefix,
+                      const std::function<void(const std::string&, const json&)>& visit) {
+  for (const auto& [name, value] : changes.items())
+    value.is_object() ? for_each_setting(value, prefix + name + ".", visit) : visit(prefix + name, value);
+}
+
+std::string file_name(const std::string& label) {
+  std::string name = label;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && std::string("._=+-").find(c) == std::string::npos) c = '_';
+  return name;
+}
+
+std::vector<int64_t> seeds_of(const json& in, const std::string& whose) {
+  const bool fits = in.is_array() && !in.empty() && std::all_of(in.begin(), in.end(), [](const json& seed) {
+                      return seed.is_number_integer() && seed.get<int64_t>() >= 0;
+                    });
+  FEM_CHECK(fits, "grid: expected ", whose, " to be a list of whole numbers from 0, such as [1, 2, 3], got ",
+            in.dump());
+  const auto seeds = in.get<std::vector<int64_t>>();
+  FEM_CHECK(std::set(seeds.begin(), seeds.end()).size() == seeds.size(), "grid: expected each of ", whose,
+            " once, got ", in.dump());
+  return seeds;
+}
+
+void expect_table(const json& in, const std::string& whose) {
+  FEM_CHECK(in.is_object() && !in.empty(), "grid: expected a table [", whose, "], got ", in.dump());
+}
+
+// Every combination of the values of all settings.
+std::vector<Variant> choices_of(const json& settings) {
+  std::vector<Variant> choices{{}};
+  for_each_setting(settings, "", [&](const std::string& name, const json& values) {
+    FEM_CHECK(values.is_array() && !values.empty(), "grid: expected choose.settings.", name,
+              " to be a list of values to choose from, got ", values.dump());
+    std::vector<Variant> more;
+    for (const Variant& choice : choices) {
+      for (const json& value : values) {
+        Variant next = choice;
+        next.label += (next.label.empty() ? "" : " ") + name.substr(name.rfind('.') + 1) + "=" +
+                      (value.is_string() ? value.get<std::string>() : value.dump());
+        set_value(next.changes, name + "=" + value.dump());
+        more.push_back(std::move(next));
+      }
+    }
+    choices = std::move(more);
+  });
+  return choices;
+}
+
+std::vector<Cell> cells_of(const json& axes, const Cell& common) {
+  std::vector<Cell> cells{common};
+  for (const auto& [axis, values] : axes.items()) {
+    expect_table(values, "axes." + axis);
+    std::vector<Cell> more;
+    for (const Cell& cell : cells) {
+      for (const auto& [label, changes] : values.items()) {
+        expect_table(changes, "axes." + axis + "." + label);
+        Cell next = cell;
+        json own = changes;
+        if (own.contains("recipe")) {
+          FEM_CHECK(own["recipe"].is_string(), "grid: expected axes.", axis, ".", label,
+                    ".recipe to be a recipe's name, got ", own["recipe"].dump());
+          next.recipe_name = own["recipe"];
+          own.erase("recipe");
+        }
+        next.labels.push_back(label);
+        next.changes.merge_patch(own);
+        more.push_back(std::move(next));
+      }
+    }
+    cells = std::move(more);
+  }
+  return cells;
+}
+
+}  // namespace
+
+int64_t GridRun::steps() const { return train_options_from_json(recipe.value("train", json::object())).steps; }
+
+Grid load_grid(const fs::path& path) {
+  const json in = load_recipe(path);
+  static const std::set<std::string> known{"recipe", "seeds", "axes", "set", "choose"};
+  for (const auto& [name, value] : in.items())
+    FEM_CHECK(known.count(name), "grid: ", path.string(), ": unknown field \"", name,
+              "\"; a grid has recipe, seeds, axes, set and choose");
+  FEM_CHECK(in.contains("recipe") && in["recipe"].is_string(), "grid: ", path.string(),
+            ": expected recipe = \"...\", the recipe that the runs change");
+  FEM_CHECK(in.contains("seeds"), "grid: ", path.string(), ": expected seeds = [...], the seeds that are reported");
+
+  Grid grid{.seeds = seeds_of(in["seeds"], "seeds"), .choices = {{}}};
+  Cell common{.recipe_name = in["recipe"], .changes = in.value("set", json::object())};
+  const json axes = in.value("axes", json::object());
+  for (const auto& [axis, values] : axes.items()) grid.axes.push_back(axis);
+  grid.cells = cells_of(axes, common);
+  for (Cell& cell : grid.cells) {
+    cell.recipe_file = find_recipe(cell.recipe_name, path.parent_path());
+    cell.recipe = load_recipe(cell.recipe_file);
+  }
+  if (in.contains("choose")) {
+    const json& choose = in["choose"];
+    FEM_CHECK(choose.is_object() && choose.size() == 2 && choose.contains("seeds") && choose.contains("settings"),
+              "grid: ", path.string(), ": expected [choose] with seeds and [choose.settings], got ", choose.dump());
+    grid.choosing_seeds = seeds_of(choose["seeds"], "choose.seeds");
+    expect_table(choose["settings"], "choose.settings");
+    grid.choices = choices_of(choose["settings"]);
+    for (const int64_t seed : grid.choosing_seeds)
+      FEM_CHECK(std::count(grid.seeds.begin(), grid.seeds.end(), seed) == 0, "grid: ", path.string(), ": seed ", seed,
+                " is one to choose by and one to report; what is chosen by a seed looks better on it than it is");
+  }
+  std::set<std::string> names;
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
+    for (size_t choice = 0; choice < grid.choices.size(); ++choice) {
+      const std::string name = run_of(grid, cell, choice, 0).name;
+      FEM_CHECK(names.insert(name).second, "grid: ", path.string(),
+                ": two values of the axes or of a choice give runs ", "of one name, ", name, "; rename or remove one");
+    }
+  }
+  return grid;
+}
+
+GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed) {
+  const Cell& place = grid.cells[cell];
+  GridRun run{.cell = cell, .choice = choice, .seed = seed, .recipe_file = place.recipe_file, .recipe = place.recipe};
+  for (const std::string& label : place.labels) run.name += file_name(label) + "-";
+  if (!grid.choices[choice].label.empty()) run.name += file_name(grid.choices[choice].label) + "-";
+  run.name += "seed=" + std::to_string(seed);
+  json changes = place.changes;
+  changes.merge_patch(grid.choices[choice].changes);
+  changes["train"]["seed"] = seed;
+  for_each_setting(changes, "", [&](const std::string& name, const json& value) {
+    run.assignments.push_back(name + "=" + value.dump());
+  });
+  run.recipe.merge_patch(changes);
+  return run;
+}
+
+}  // namespace fem

@@ -1,0 +1,54 @@
+// A grid of runs, as a TOML file says it.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fem {
+
+// Part of a recipe under a name: what one value of an axis, or one choice, changes.
+struct Variant {
+  std::string label;
+  nlohmann::json changes = nlohmann::json::object();
+};
+
+// One place of the grid: a value of every axis.
+struct Cell {
+  std::vector<std::string> labels;  // in the order of Grid::axes
+  std::string recipe_name;
+  std::filesystem::path recipe_file;
+  nlohmann::json recipe;  // as the file has it
+  nlohmann::json changes = nlohmann::json::object();
+};
+
+struct Grid {
+  std::vector<std::string> axes;
+  std::vector<Cell> cells;
+  std::vector<int64_t> seeds;           // that are reported
+  std::vector<Variant> choices;         // the best of these is reported; one without changes if nothing is chosen
+  std::vector<int64_t> choosing_seeds;  // by which it is chosen; none if nothing is
+};
+
+// One run: a recipe and the values that `fem train --set` changes in it.
+struct GridRun {
+  std::string name;  // also that of its folder
+  size_t cell = 0, choice = 0;
+  int64_t seed = 0;
+  std::filesystem::path recipe_file;
+  std::vector<std::string> assignments;  // "train.seed=1"
+  nlohmann::json recipe;                 // with the changes made
+
+  int64_t steps() const;
+};
+
+// The file names `recipe`, reported `seeds`, [axes.NAME] with a part of a recipe for every value (in which `recipe` may
+// name another recipe), [set] with what all runs change, and perhaps [choose] with `seeds` and [choose.settings], lists
+// of values. Paths are relative to the file. Throws one sentence for what cannot be.
+Grid load_grid(const std::filesystem::path& path);
+
+GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed);
+
+}  // namespace fem

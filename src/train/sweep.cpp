@@ -1,0 +1,236 @@
+#include "train/sweep.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <ostream>
+#include <set>
+#include <thread>
+
+#include "train/children.h"
+#include "train/metrics.h"
+#include "train/run.h"
+#include "util/check.h"
+#include "util/interrupt.h"
+#include "util/progress.h"
+
+namespace fem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kPause = std::chrono::milliseconds(100);
+
+// Two sweeps in one folder would train into the same runs.
+class OnlySweep {
+ public:
+  explicit OnlySweep(const fs::path& out) : file_(::open((out / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    FEM_CHECK(file_ >= 0, "sweep: expected to write into ", out.string(), ", but that cannot be done");
+    FEM_CHECK(::flock(file_, LOCK_EX | LOCK_NB) == 0, "sweep: another sweep is at work in ", out.string(),
+              "; wait for it, or choose another --out");
+  }
+  ~OnlySweep() { ::close(file_); }
+  OnlySweep(const OnlySweep&) = delete;
+  OnlySweep& operator=(const OnlySweep&) = delete;
+
+ private:
+  const int file_;
+};
+
+std::string last_line(const fs::path& log) {
+  std::string last;
+  std::ifstream file(log);
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty()) last = line;
+  return last.starts_with("fem: ") ? last.substr(5) : last;
+}
+
+class Sweep {
+ public:
+  Sweep(const Grid& grid, const SweepOptions& options, std::ostream& log)
+      : grid_(grid), options_(options), log_(log), results_(sweep_results_path(options.out)) {
+    for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
+      for (const int64_t seed : grid.choosing_seeds)
+        for (size_t choice = 0; choice < grid.choices.size(); ++choice) add(run_of(grid, cell, choice, seed));
+      // Until the choice is made any may stand for it: what counts is how long they are.
+      for (const int64_t seed : grid.seeds) steps_to_come_ += run_of(grid, cell, 0, seed).steps();
+      unchosen_.insert(cell);
+    }
+    choose();
+  }
+
+  SweepOutcome go() {
+    const InterruptGuard guard;
+    tell_start();
+    {
+      Progress progress("sweep", total_steps(), "step", steps_done());
+      while (!over()) {
+        while (!interrupted() && children_.running() < static_cast<size_t>(options_.jobs) && start_next()) continue;
+        std::this_thread::sleep_for(kPause);
+        for (const Children::End& end : children_.ended()) finish(runs_[end.key], end.failure);
+        for (const size_t key : children_.keys()) runs_[key].reached = last_step(folder_of(runs_[key].run));
+        progress.update(steps_done(), note());
+        if (interrupted() && !terminated_) {
+          children_.terminate();
+          terminated_ = true;
+        }
+      }
+    }
+    SweepOutcome outcome{.runs = all_runs(), .interrupted = interrupted()};
+    for (const Member& member : runs_) {
+      outcome.finished += member.state == State::kFinished;
+      outcome.failed += member.state == State::kFailed;
+    }
+    return outcome;
+  }
+
+ private:
+  enum class State { kWaiting, kRunning, kFinished, kFailed };
+  struct Member {
+    GridRun run;
+    State state = State::kWaiting;
+    int64_t steps = 0;    // that it has to do
+    int64_t reached = 0;  // of these, as far as is known
+  };
+
+  fs::path folder_of(const GridRun& run) const { return options_.out / "runs" / run.name; }
+
+  void add(GridRun run) {
+    const State state = results_.finished(run) ? State::kFinished : State::kWaiting;
+    const int64_t steps = run.steps(), reached = last_step(folder_of(run));
+    runs_.push_back({std::move(run), state, steps, reached});
+  }
+
+  bool is_over(const Member& member) const {
+    return member.state == State::kFinished || member.state == State::kFailed;
+  }
+
+  bool over() const {
+    if (interrupted()) return children_.running() == 0;
+    for (const Member& member : runs_)
+      if (!is_over(member)) return false;
+    return unchosen_.empty();
+  }
+
+  // Cells whose runs to choose by have all ended get their runs to report.
+  void choose() {
+    for (auto cell = unchosen_.begin(); cell != unchosen_.end();) {
+      bool ready = true;
+      for (const Member& member : runs_) ready = ready && (member.run.cell != *cell || is_over(member));
+      if (!ready) {
+        ++cell;
+        continue;
+      }
+      const std::optional<size_t> best = chosen(grid_, results_, *cell);
+      for (const int64_t seed : grid_.seeds) {
+        const int64_t steps = run_of(grid_, *cell, 0, seed).steps();
+        steps_to_come_ -= steps;
+        best ? add(run_of(grid_, *cell, *best, seed)) : void(steps_dropped_ += steps);
+      }
+      if (!best) log_ << "No choice of " << name_of(*cell) << " finished; it has no row\n" << std::flush;
+      cell = unchosen_.erase(cell);
+    }
+  }
+
+  std::string name_of(size_t cell) const {
+    std::string name;
+    for (const std::string& label : grid_.cells[cell].labels) name += (name.empty() ? "" : ", ") + label;
+    return name.empty() ? "the only cell" : name;
+  }
+
+  bool start_next() {
+    for (size_t key = 0; key < runs_.size(); ++key) {
+      Member& member = runs_[key];
+      if (member.state != State::kWaiting) continue;
+      const fs::path folder = folder_of(member.run);
+      fs::create_directories(folder);
+      fs::remove(result_path(folder));
+      std::vector<std::string> command = options_.program;
+      command.insert(command.end(), {"train", member.run.recipe_file.string(), "--out", folder.string(), "--resume",
+                                     "--plain", "--threads", "1"});
+      for (const std::string& assignment : member.run.assignments) command.insert(command.end(), {"--set", assignment});
+      children_.start(key, command, folder / "log.txt");
+      member.state = State::kRunning;
+      return true;
+    }
+    return false;
+  }
+
+  void finish(Member& member, const std::optional<std::string>& failure) {
+    const fs::path folder = folder_of(member.run);
+    std::ifstream file(result_path(folder));
+    const Json result = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+    if (!failure && result.is_object()) {
+      results_.add_finished(grid_, member.run, result);
+      member.state = State::kFinished;
+    } else if (terminated_) {
+      member.state = State::kWaiting;  // it has saved what it had and goes on next time
+    } else {
+      const std::string error = failure ? *failure + ": " + last_line(folder / "log.txt") : "stopped before its end";
+      results_.add_failed(grid_, member.run, error);
+      member.state = State::kFailed;
+      log_ << "Failed: " << member.run.name << ": " << error << "\n" << std::flush;
+    }
+    choose();
+  }
+
+  size_t all_runs() const { return runs_.size() + unchosen_.size() * grid_.seeds.size(); }
+
+  int64_t total_steps() const {
+    int64_t total = steps_to_come_ + steps_dropped_;
+    for (const Member& member : runs_) total += member.steps;
+    return total;
+  }
+
+  int64_t steps_done() const {
+    int64_t done = steps_dropped_;
+    for (const Member& member : runs_) done += is_over(member) ? member.steps : std::min(member.reached, member.steps);
+    return done;
+  }
+
+  std::string note() const {
+    size_t finished = 0, failed = 0;
+    for (const Member& member : runs_) {
+      finished += member.state == State::kFinished;
+      failed += member.state == State::kFailed;
+    }
+    std::string text = std::to_string(finished) + "/" + std::to_string(all_runs()) + " runs";
+    if (failed > 0) text += ", " + std::to_string(failed) + " failed";
+    return terminated_ ? text + ", saving" : text;
+  }
+
+  void tell_start() const {
+    size_t finished = 0;
+    for (const Member& member : runs_) finished += member.state == State::kFinished;
+    log_ << all_runs() << " runs of " << grid_.cells.size() << (grid_.cells.size() == 1 ? " cell, " : " cells, ")
+         << options_.jobs << " at a time";
+    if (finished > 0) log_ << "; " << finished << " are finished already";
+    log_ << "\n" << std::flush;
+  }
+
+  const Grid& grid_;
+  const SweepOptions& options_;
+  std::ostream& log_;
+  SweepResults results_;
+  std::vector<Member> runs_;   // those that are known by now
+  std::set<size_t> unchosen_;  // cells whose runs to report are not known yet
+  int64_t steps_to_come_ = 0;  // of these
+  int64_t steps_dropped_ = 0;  // of cells in which nothing could be chosen
+  Children children_;
+  bool terminated_ = false;
+};
+
+}  // namespace
+
+SweepOutcome sweep(const Grid& grid, const SweepOptions& options, std::ostream& log) {
+  FEM_CHECK(options.jobs >= 1, "sweep: expected at least one run at a time, got ", options.jobs);
+  fs::create_directories(options.out);
+  const OnlySweep only(options.out);
+  return Sweep(grid, options, log).go();
+}
+
+}  // namespace fem

@@ -1,0 +1,129 @@
+// What a sweep has found: its file and its table.
+#include "train/sweep.h"
+#include "util/table.h"
+
+namespace fem {
+namespace {
+
+std::optional<double> goal_of(const Json* line) {
+  if (!line) return std::nullopt;
+  const Json& value = line->at("measures").at(line->at("goal").at("measure").get<std::string>());
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;  // null: not finite
+}
+
+}  // namespace
+
+std::filesystem::path sweep_results_path(const std::filesystem::path& out) { return out / "results.jsonl"; }
+
+SweepResults::SweepResults(const std::filesystem::path& file) : file_(file) {
+  for (const Json& line : read_jsonl(file))
+    if (line.contains("run") && line.contains("recipe")) lines_[line["run"]] = line;
+}
+
+const Json* SweepResults::line_of(const GridRun& run) const {
+  const auto found = lines_.find(run.name);
+  const bool same = found != lines_.end() && nlohmann::json(found->second["recipe"]) == run.recipe;
+  return same ? &found->second : nullptr;
+}
+
+const Json* SweepResults::finished(const GridRun& run) const {
+  const Json* line = line_of(run);
+  return line && line->contains("measures") ? line : nullptr;
+}
+
+std::optional<std::string> SweepResults::failure(const GridRun& run) const {
+  const Json* line = line_of(run);
+  return line && line->contains("error") ? std::optional(line->at("error").get<std::string>()) : std::nullopt;
+}
+
+void SweepResults::add(const Grid& grid, const GridRun& run, const Json& more) {
+  Json line{
+      {"run", run.name}, {"cell", Json::object()}, {"choice", grid.choices[run.choice].label}, {"seed", run.seed}};
+  for (size_t i = 0; i < grid.axes.size(); ++i) line["cell"][grid.axes[i]] = grid.cells[run.cell].labels[i];
+  line.update(more);
+  line["recipe"] = run.recipe;
+  append_jsonl(file_, line);
+  lines_[run.name] = std::move(line);
+}
+
+void SweepResults::add_finished(const Grid& grid, const GridRun& run, const Json& result) { add(grid, run, result); }
+
+void SweepResults::add_failed(const Grid& grid, const GridRun& run, const std::string& error) {
+  add(grid, run, {{"error", error}});
+}
+
+std::optional<size_t> chosen(const Grid& grid, const SweepResults& results, size_t cell) {
+  if (grid.choosing_seeds.empty()) return 0;
+  std::vector<std::vector<std::optional<double>>> values(grid.choices.size());
+  bool larger_is_better = false;
+  for (size_t choice = 0; choice < grid.choices.size(); ++choice) {
+    for (const int64_t seed : grid.choosing_seeds) {
+      const GridRun run = run_of(grid, cell, choice, seed);
+      const Json* line = results.finished(run);
+      if (!line && !results.failure(run)) return std::nullopt;
+      values[choice].push_back(goal_of(line));
+      if (line) larger_is_better = line->at("goal").at("larger_is_better").get<bool>();
+    }
+  }
+  return best_choice(values, larger_is_better);
+}
+
+std::vector<SweepRow> sweep_rows(const Grid& grid, const SweepResults& results) {
+  std::vector<SweepRow> rows;
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
+    SweepRow row{.labels = grid.cells[cell].labels};
+    for (size_t choice = 0; choice < grid.choices.size(); ++choice)
+      for (const int64_t seed : grid.choosing_seeds)
+        row.failed += results.failure(run_of(grid, cell, choice, seed)) ? 1 : 0;
+    std::vector<std::pair<std::string, std::vector<double>>> values;
+    const std::optional<size_t> best = chosen(grid, results, cell);
+    if (best) row.choice = grid.choices[*best].label;
+    for (size_t i = 0; best && i < grid.seeds.size(); ++i) {
+      const GridRun run = run_of(grid, cell, *best, grid.seeds[i]);
+      row.failed += results.failure(run) ? 1 : 0;
+      const Json* line = results.finished(run);
+      if (!line) continue;
+      row.parameters = line->at("parameters");
+      if (values.empty())
+        for (const auto& [name, value] : line->at("measures").items()) values.push_back({name, {}});
+      for (auto& [name, own] : values)
+        if (line->at("measures").at(name).is_number()) own.push_back(line->at("measures").at(name));
+    }
+    for (const auto& [name, own] : values) row.measures.emplace_back(name, summarize(own));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string sweep_table(const Grid& grid, const std::vector<SweepRow>& rows) {
+  std::vector<std::string> measures;
+  bool failures = false;
+  for (const SweepRow& row : rows) {
+    if (measures.empty())
+      for (const auto& [name, summary] : row.measures) measures.push_back(name);
+    failures = failures || row.failed > 0;
+  }
+  std::vector<std::string> header = grid.axes;
+  if (!grid.choosing_seeds.empty()) header.push_back("chosen");
+  header.insert(header.end(), {"parameters", "seeds"});
+  header.insert(header.end(), measures.begin(), measures.end());
+  if (failures) header.push_back("failed");
+  Table table(header);
+  for (const SweepRow& row : rows) {
+    std::vector<std::string> cells = row.labels;
+    if (!grid.choosing_seeds.empty()) cells.push_back(row.choice.empty() ? "-" : row.choice);
+    cells.push_back(row.parameters > 0 ? grouped(row.parameters) : "-");
+    cells.push_back(std::to_string(row.measures.empty() ? 0 : row.measures[0].second.count));
+    for (const std::string& name : measures) {
+      std::string text = "-";
+      for (const auto& [own, summary] : row.measures)
+        if (own == name && summary.count > 0) text = summary.text(4);
+      cells.push_back(text);
+    }
+    if (failures) cells.push_back(row.failed > 0 ? std::to_string(row.failed) : "");
+    table.add(cells);
+  }
+  return table.str();
+}
+
+}  // namespace fem
