@@ -109,9 +109,8 @@ void add_train_command(CLI::App& app) {
   command->footer("What --set may change:\n" + settings_text() +
                   "\n"
                   "Writes to --out: checkpoints/step-N (a model folder each, with the optimizer), metrics.jsonl,\n"
-                  "tensorboard/, result.json, loss.png. Ctrl-C saves a checkpoint first; --resume then goes on bit by "
-                  "bit as if it\n"
-                  "had not stopped. Several processes train together under torchrun, Slurm or MPI.\n"
+                  "tensorboard/, result.json, loss.png. Ctrl-C saves a checkpoint first; --resume then goes on bit\n"
+                  "by bit as if it had not stopped. Several processes train together under torchrun, Slurm or MPI.\n"
                   "\n"
                   "Examples:\n"
                   "  fem train 1m-fem-softmax --data book.txt --out runs/book\n"
@@ -121,21 +120,17 @@ void add_train_command(CLI::App& app) {
                   "  fem train 1.3b-fem-softmax --parameters\n"
                   "  fem train argmax/demo --set model.mixer=mean");
   auto arguments = std::make_shared<TrainArguments>();
-  command
-      ->add_option("recipe", arguments->recipe,
-                   "A .toml file or a name in configs, such as 1m-fem-softmax or argmax/demo")
+  command->add_option("recipe", arguments->recipe, "A .toml file or a name in configs: 1m-fem-softmax, argmax/demo")
       ->required()
       ->type_name("RECIPE");
-  command
-      ->add_option("--data", arguments->data,
-                   "Files, folders or globs of UTF-8 text; .jsonl: the \"text\" of every line")
+  command->add_option("--data", arguments->data, "Files, folders or globs of UTF-8 text; .jsonl: every line's \"text\"")
       ->type_name("PATH");
   command
       ->add_option("--validation", arguments->validation, "The same for validation; default: the last tenth of --data")
       ->type_name("PATH");
   command
       ->add_option("--tokenizer", arguments->tokenizer,
-                   "bytes, a SentencePiece .model, or sentencepiece:N to train one of N pieces")
+                   "bytes, a SentencePiece .model, or sentencepiece:N to train one")
       ->type_name("NAME");
   command->add_option("--out", arguments->out, "Folder of the run; default runs/RECIPE")->type_name("DIR");
   command->add_option("--set", arguments->changes, "Change a value of the recipe, such as train.steps=500")

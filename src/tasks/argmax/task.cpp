@@ -152,7 +152,7 @@ json to_json(const ArgmaxOptions& options) {
 const TaskEntry& argmax_entry() {
   static const TaskEntry entry{
       .name = "argmax",
-      .summary = "return every channel's largest value by one read (the paper's Appendix P)",
+      .summary = "return every channel's largest value by one read",
       .make = [](const json& recipe,
                  const TrainOptions& train) { return argmax_task(argmax_options_from_json(recipe), train); },
       .parameters =
