@@ -19,7 +19,7 @@ cd "$work/empty"
 [[ $("$fem" --version) =~ ^fem\ [0-9.]+\ \(torch\ 2\.13\.[^,]*,\ (generic|avx2|avx512)\)$ ]] || die "--version: $("$fem" --version)"
 for i in $(seq 40); do echo "$i and $i are $((2 * i))."; done > sums.txt
 "$fem" train 500k-fem-softmax --data sums.txt --out run --threads 1 --set train.steps=60 --set train.batch=4 \
-  --set train.length=64 --set train.warmup_steps=5 --set model.n_layer=1 --set data.cache=cache > train.txt
+  --set data.length=64 --set train.warmup_steps=5 --set model.n_layer=1 --set data.cache=cache > train.txt
 grep -q "A sample:" train.txt || die "training did not end with a sample: $(cat train.txt)"
 "$fem" train no-such-recipe --data sums.txt 2> error.txt && die "an unknown recipe was accepted"
 grep -q "500k-fem-softmax" error.txt || die "the error does not name the recipes: $(cat error.txt)"

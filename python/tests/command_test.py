@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fem import LanguageModel, __version__
 
-STEPS = {"steps": 3, "batch": 2, "length": 32, "warmup_steps": 1}
+SMALL = {"train.steps": 3, "train.batch": 2, "data.length": 32, "train.warmup_steps": 1}
 
 
 def command(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -26,7 +26,7 @@ def test_it_is_the_packages_version(tmp_path: Path) -> None:
 
 def test_it_trains_and_generates_in_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text("".join(f"{i} and {i} are {2 * i}.\n" for i in range(60)))
-    settings = [word for name, value in STEPS.items() for word in ("--set", f"train.{name}={value}")]
+    settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     small = ("--set", "model.n_layer=1", "--tokenizer", "sentencepiece:280", "--set", "data.cache=cache")
     done = command(tmp_path, "train", "500k-fem-softmax", "--data", "sums.txt", "--out", "run", *settings, *small)
     assert done.returncode == 0, done.stderr
