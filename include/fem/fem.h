@@ -11,6 +11,7 @@
 #include "fem/mixer.h"
 #include "fem/ops/channel_read.h"
 #include "fem/ops/decay_scan.h"
+#include "fem/ops/free_energy_read.h"
 #include "fem/ops/gated_read.h"
 #include "fem/ops/gated_scan.h"
 #include "fem/ops/linear_read.h"

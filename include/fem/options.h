@@ -82,6 +82,7 @@ struct MixerOptions {
   bool use_inner_gate = true;
   std::optional<int64_t> window;
   bool mamba_interact = false;
+  bool use_alibi = false;
 
   // Is there a free-energy branch?
   bool has_free_energy() const { return use_lse || use_temperature; }
@@ -128,6 +129,7 @@ void visit_mixer_options(Options& o, Visitor&& visit) {
   visit("use_inner_gate", o.use_inner_gate, "gate between mean and free energy; off: the free energy is read");
   visit("window", o.window, "softmax prior: sees only this many tokens back, itself included");
   visit("mamba_interact", o.mamba_interact, "mamba prior: chooses among the channels of its head as well");
+  visit("use_alibi", o.use_alibi, "softmax prior: scores fall with the distance, head h by 2^(-8 h / n_head) a token");
 }
 
 // Widths that follow from the options.

@@ -85,6 +85,8 @@ class FreeEnergyMixerConfig:
     """Softmax prior: sees only this many tokens back, itself included."""
     mamba_interact: bool = False
     """Mamba prior: chooses among the channels of its head as well."""
+    use_alibi: bool = False
+    """Softmax prior: scores fall with the distance, of head h by 2^(-8 h / n_head) a token (ALiBi)."""
 
     def __post_init__(self) -> None:
         self.to_json()

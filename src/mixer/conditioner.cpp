@@ -5,7 +5,7 @@
 
 #include "fem/ops/gated_scan.h"
 #include "nn/linear.h"
-#include "ops/modulate/again.h"
+#include "ops/layer_norm/layer_norm.h"
 #include "priors/dialect.h"
 
 namespace fem {
@@ -13,7 +13,8 @@ namespace {
 
 // One direction's hidden units, ready for out_proj, and its scan.
 GatedScan hidden(const at::Tensor& x, const ConditionerWeights& w, const GatedScanOptions& options) {
-  const at::Tensor n = w.norm.weight.defined() ? layer_norm(x, w.norm.weight, w.norm.bias) : x;
+  const at::Tensor n =
+      w.norm.weight.defined() ? layer_norm(x, w.norm.weight, w.norm.bias, worth_recomputing(x)) : x;
   const std::vector<at::Tensor> projected = project(n, {w.x_f, w.in_f, w.shortcut});
   const ScanNorm norm{w.ln.weight, w.ln.bias.defined() ? std::optional(w.ln.bias) : std::nullopt};
   return gated_scan(projected[0], projected[1], projected[2], norm, options);
@@ -30,7 +31,7 @@ Modulation condition(const at::Tensor& x, const MixerWeights& weights, const Mix
   if (!options.use_conv) return {};
   GatedScanOptions scan;
   scan.silu = rules_of(options.dialect).silu_units;
-  if (batch.mask) scan.absent = batch.mask->logical_not();
+  scan.key_mask = batch.mask;
   if (positions.first.defined()) scan.restart = positions.first.unsqueeze(0);
   if (state && state->conditioner.defined()) scan.initial = state->conditioner;
   const auto [units, h] = hidden(x, weights.forward, scan);

@@ -7,13 +7,9 @@
 #include "mixer/conditioner.h"
 #include "mixer/parts.h"
 #include "mixer/streaming.h"
-#include "ops/modulate/again.h"
 
 namespace fem {
 namespace {
-
-// Elements: 4 MB in float32. Below that making again costs a tenth of a layer's time (docs/performance_log.md).
-constexpr int64_t kWorthMakingAgain = 1 << 20;
 
 // The inverse temperature of each channel, [H, V]; none if the layer only reads means.
 std::optional<at::Tensor> beta_of(const MixerWeights& w, const MixerOptions& options) {
@@ -69,7 +65,6 @@ at::Tensor gate(Read read, const AppliedParts& parts, const MixerOptions& option
 
 at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes,
                       const Batch& batch, MixerState* state, bool training) {
-  const MakeAgainGuard recompute(kWorthMakingAgain);
   const Prior& prior = prior_of(options.prior_type);
   const Positions positions = positions_of(x, batch, state);
   const std::optional<at::Tensor> beta = beta_of(w, options);
@@ -86,6 +81,7 @@ Memory memory_of(const MixerOptions& options, const MixerSizes& sizes, at::Scala
   Memory memory = prior_of(options.prior_type).memory(options, sizes, dtype);
   memory.layer = spelled(options.prior_type) + ", " + spelled(options.dialect) + ", " + rope_words(options);
   if (options.window) memory.layer += ", window " + std::to_string(*options.window);
+  if (options.use_alibi) memory.layer += ", alibi";
   if (options.use_conv)
     memory.conditioner = {"conditioner", {conditioner_width(options, sizes)}, at::toOpMathType(dtype)};
   return memory;

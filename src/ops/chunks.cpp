@@ -12,8 +12,6 @@
 namespace fem {
 namespace {
 
-using TensorVector = std::vector<at::Tensor>;
-
 // Chunks s of all sequences that have one are rows side by side, those of longer sequences first: whoever has a
 // chunk s + 1 is among the first of chunks s.
 class Layout {
@@ -124,7 +122,7 @@ std::vector<Portion> portions_of(const Layout& layout, const ChunkScan& scan) {
 struct Chain {
   at::Tensor before;   // [rows, ...]
   TensorVector ended;  // states of sequences that end with a step of the portion, in the order of steps
-  at::Tensor going_on;
+  at::Tensor carried;
 };
 
 Chain chain(const Layout& layout, const Portion& portion, const ChunkScan& scan, const TensorVector& summary,
@@ -183,7 +181,7 @@ at::Tensor cat_reversed(TensorVector parts) {
 void set_portion_memory(int64_t numbers) { most_numbers = numbers; }
 int64_t portion_memory() { return most_numbers; }
 
-ScanOutputs scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in) {
+ScanReads scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in) {
   const at::NoGradGuard no_grad;
   const Layout layout(op, scan.most_tokens, in);
   at::Tensor state = layout.ranked(in.initial);
@@ -193,32 +191,33 @@ ScanOutputs scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInpu
   for (const Portion& portion : portions_of(layout, scan)) {
     const ChunkRows rows{rows_of(layout, portion, tokens), in.parameters, layout.real(portion.begin, portion.end)};
     const Chain states = chain(layout, portion, scan, scan.summarise(rows), state);
-    state = states.going_on;
+    state = states.carried;
     ended = joined(ended, states.ended);
     reads.push_back(scan.read(rows, states.before));
   }
-  ScanOutputs out;
-  for (size_t i = 0; i < reads.front().size(); ++i) {
+  const auto read = [&](size_t index) {
     TensorVector parts;
-    for (TensorVector& read : reads) parts.push_back(std::move(read[i]));
-    out.reads.push_back(parts.front().defined() ? layout.tokens(at::cat(parts)) : at::Tensor());
-  }
+    for (TensorVector& portion : reads) parts.push_back(std::move(portion[index]));
+    return parts.front().defined() ? layout.tokens(at::cat(parts)) : at::Tensor();
+  };
+  ScanReads out{read(0), read(1), read(2), {}, {}};
   out.state = layout.unranked(cat_reversed(ended));  // who ends first ranks last
   return out;
 }
 
 ScanGradients gradient_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in,
-                                 const ScanOutputs& grads) {
+                                 const ScanReads& grads) {
   const at::NoGradGuard no_grad;
   const Layout layout(op, scan.most_tokens, in);
+  const auto or_none = [](const at::Tensor& x) { return x.defined() && x.numel() > 0 ? x : at::Tensor(); };  // no beta
   const std::vector<Portion> portions = portions_of(layout, scan);
-  const TensorVector tokens = flat(in.tokens), dreads = flat(grads.reads);
+  const TensorVector tokens = flat(in.tokens), dreads = flat({grads.mean, or_none(grads.free_energy), grads.log_normalizer});
   const auto rows_in = [&](const Portion& portion) {
     return ChunkRows{rows_of(layout, portion, tokens), in.parameters, layout.real(portion.begin, portion.end)};
   };
   TensorVector starts{layout.ranked(in.initial)};
   for (size_t p = 0; p + 1 < portions.size(); ++p)
-    starts.push_back(chain(layout, portions[p], scan, scan.summarise(rows_in(portions[p])), starts[p]).going_on);
+    starts.push_back(chain(layout, portions[p], scan, scan.summarise(rows_in(portions[p])), starts[p]).carried);
 
   const at::Tensor dended = grads.state.defined() ? layout.ranked(grads.state) : at::Tensor();
   const auto count = static_cast<int64_t>(tokens.size());
@@ -234,7 +233,7 @@ ScanGradients gradient_in_chunks(const char* op, const ChunkScan& scan, const Sc
     const auto outputs = [&](const TensorVector& x) {
       const ChunkRows part{{x.begin(), x.begin() + count}, {x.begin() + count, x.end() - 1}, rows.real};
       const Chain states = chain(layout, portion, scan, scan.summarise(part), x.back());
-      return joined(joined(scan.read(part, states.before), states.ended), {states.going_on});
+      return joined(joined(scan.read(part, states.before), states.ended), {states.carried});
     };
     const TensorVector d = gradient_of(outputs, joined(joined(rows.tokens, rows.parameters), {starts[p]}), seeds);
     for (int64_t i = 0; i < count; ++i) dtokens[i].push_back(d[i]);

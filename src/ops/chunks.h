@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "ops/operator.h"
+#include "ops/recurrent.h"
 
 namespace fem {
 
@@ -36,21 +36,17 @@ struct ScanInputs {
   OptionalTensor key_mask, cu_seqlens;
 };
 
-struct ScanOutputs {
-  std::vector<at::Tensor> reads;  // [B, T, ...]
-  at::Tensor state;               // [N, ...] after each sequence
-};
-
 struct ScanGradients {
   std::vector<at::Tensor> tokens, parameters;  // undefined for what is not given
   at::Tensor initial;
 };
 
-ScanOutputs scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in);
+// Without checkpoints.
+ScanReads scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in);
 
 // The gradient, given that of the outputs (undefined: 0): states are found again, then autograd differentiates portion
 // by portion, from the last to the first.
-ScanGradients gradient_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in, const ScanOutputs& grads);
+ScanGradients gradient_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in, const ScanReads& grads);
 
 // Tokens are worked on in portions that keep about this many numbers, so that memory beyond inputs and outputs has a
 // bound. Tests make it small.

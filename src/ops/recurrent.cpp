@@ -1,5 +1,6 @@
 #include "ops/recurrent.h"
 
+#include "ops/checks.h"
 #include "util/check.h"
 
 namespace fem {
@@ -14,37 +15,13 @@ at::Tensor log_add(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-void check_like_value(const char* op, const char* name, const at::Tensor& tensor, const at::Tensor& value,
-                      const std::vector<c10::SymInt>& shape) {
-  bool fits = tensor.dim() == static_cast<int64_t>(shape.size());
-  for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] == -1 || tensor.sym_size(i) == shape[i];
-  std::ostringstream wanted;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    wanted << (i ? ", " : "[");
-    shape[i] == -1 ? wanted << "*" : wanted << shape[i];
-  }
-  FEM_CHECK(fits, op, ": expected ", name, " of shape ", wanted.str(), "] to match value ", shape_of(value), ", got ",
-            shape_of(tensor));
-  FEM_CHECK(tensor.scalar_type() == value.scalar_type() && tensor.device() == value.device(), op, ": expected ", name,
-            " as ", value.scalar_type(), " on ", value.device(), " like value, got ", tensor.scalar_type(), " on ",
-            tensor.device());
-}
-
 void check_recurrent(const char* op, const at::Tensor& value, const OptionalTensor& beta,
                      const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
   FEM_CHECK(value.dim() == 4, op, ": expected value of shape [B, T, H, V], got ", shape_of(value));
-  const auto dtype = value.scalar_type();
-  FEM_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble, op,
-            ": expected float32, bfloat16 or float64, got ", dtype,
-            " (float16 cannot hold exp(beta v): cast to bfloat16)");
+  check_float(op, value, " (float16 cannot hold exp(beta v): cast to bfloat16)");
   const auto batch = value.sym_size(0), tokens = value.sym_size(1);
-  if (beta) check_like_value(op, "beta", *beta, value, {value.sym_size(2), value.sym_size(3)});
-  if (key_mask)
-    FEM_CHECK(key_mask->scalar_type() == at::kBool && key_mask->dim() == 2 && key_mask->sym_size(0) == batch &&
-                  key_mask->sym_size(1) == tokens && key_mask->device() == value.device(),
-              op, ": expected key_mask as bool [B=", batch, ", T=", tokens, "] on ", value.device(),
-              " (true = a real token), got ", key_mask->scalar_type(), " ", shape_of(*key_mask), " on ",
-              key_mask->device());
+  if (beta) check_like(op, "beta", *beta, "value", value, {value.sym_size(2), value.sym_size(3)});
+  if (key_mask) check_exact(op, "key_mask", *key_mask, {batch, tokens}, at::kBool, "(true = a real token)");
   if (cu_seqlens) {
     FEM_CHECK(cu_seqlens->dim() == 1 && cu_seqlens->sym_size(0) >= 2 &&
                   (cu_seqlens->scalar_type() == at::kInt || cu_seqlens->scalar_type() == at::kLong),
@@ -64,7 +41,7 @@ Direction backward_direction(const RecurrentReadOptions& options, const at::Tens
   return direction;
 }
 
-Tensors4 tensors_of(const RecurrentRead& read) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> as_tuple(const RecurrentRead& read) {
   const auto present = [&](const at::Tensor& x) { return x.defined() ? x : at::empty({0}, read.mean.options()); };
   return {read.mean, present(read.free_energy), read.log_normalizer, present(read.state)};
 }

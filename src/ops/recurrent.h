@@ -8,13 +8,25 @@
 
 namespace fem {
 
+// What every causal scan returns. free_energy has no elements without beta; checkpoints are states that the kernels'
+// backward starts from. Of bfloat16 inputs all but mean are float32: backward and the merging of two directions need F
+// as it was computed.
+struct ScanReads {
+  at::Tensor mean, free_energy, log_normalizer, state, checkpoints;
+  FEM_FIELDS(mean, free_energy, log_normalizer, state, checkpoints)
+};
+inline RecurrentRead read_of(const ScanReads& scan, bool with_beta) {
+  return {{scan.mean, with_beta ? scan.free_energy : at::Tensor()}, scan.log_normalizer, scan.state};
+}
+
+// How many states there are.
+inline c10::SymInt sequence_count(const at::Tensor& value, const OptionalTensor& cu_seqlens) {
+  return cu_seqlens ? cu_seqlens->sym_size(0) - 1 : value.sym_size(0);
+}
+
 // value [B, T, H, V] of a supported dtype; beta [H, V], key_mask [B, T] and cu_seqlens [n + 1] (B = 1) to match.
 void check_recurrent(const char* op, const at::Tensor& value, const OptionalTensor& beta,
                      const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens);
-
-// tensor has the shape (-1: any size), dtype and device of value; the message names both.
-void check_like_value(const char* op, const char* name, const at::Tensor& tensor, const at::Tensor& value,
-                      const std::vector<c10::SymInt>& shape);
 
 // One direction of a read. The backward one is the causal form on the reversed sequence without the token itself.
 struct Direction {
@@ -22,8 +34,8 @@ struct Direction {
   RecurrentReadOptions options;
 
   bool strict() const { return backward; }  // i < t instead of i <= t
-  at::Tensor turn(const at::Tensor& x) const { return backward && x.defined() ? x.flip(1) : x; }
-  OptionalTensor turn(const OptionalTensor& x) const { return x ? OptionalTensor(turn(*x)) : x; }
+  at::Tensor reversed(const at::Tensor& x) const { return backward && x.defined() ? x.flip(1) : x; }
+  OptionalTensor reversed(const OptionalTensor& x) const { return x ? OptionalTensor(reversed(*x)) : x; }
 };
 
 Direction backward_direction(const RecurrentReadOptions& options, const at::Tensor& value, const char* op);
@@ -33,25 +45,25 @@ Direction backward_direction(const RecurrentReadOptions& options, const at::Tens
 RecurrentRead merge(const RecurrentRead& a, const RecurrentRead& b, const OptionalTensor& beta);
 
 // A read as a registered operator returns it: what is not there has no elements.
-Tensors4 tensors_of(const RecurrentRead& read);
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> as_tuple(const RecurrentRead& read);
 
 // mean and F in dtype, as users see them: scans leave F, and merge both, in float32 where the inputs are bfloat16.
 RecurrentRead rounded(RecurrentRead read, at::ScalarType dtype);
 
-// scan(direction) -> RecurrentRead, once for a causal read, else from both sides.
-template <typename Scan>
-RecurrentRead read_in_directions(const char* op, const at::Tensor& value, const OptionalTensor& beta,
-                                 const RecurrentReadOptions& options, Scan&& scan) {
-  const RecurrentRead onward = scan(Direction{false, options});
-  const at::ScalarType dtype = onward.mean.scalar_type();
-  if (options.causal) return rounded(onward, dtype);
-  const Direction direction = backward_direction(options, value, op);
-  const RecurrentRead back = scan(direction);
-  return rounded(
-      merge(onward,
-            {{direction.turn(back.mean), direction.turn(back.free_energy)}, direction.turn(back.log_normalizer), {}},
-            beta),
-      dtype);
+// scan(inputs(direction)), once for a causal read, else from both sides. scan: an operator's call or its definition.
+template <typename Inputs, typename MakeInputs>
+RecurrentRead read_in_directions(const char* op, ScanReads (*scan)(const Inputs&), const at::Tensor& value,
+                                 const OptionalTensor& beta, const RecurrentReadOptions& options, MakeInputs&& inputs) {
+  const auto read = [&](const Direction& d) { return read_of(scan(inputs(d)), beta.has_value()); };
+  const RecurrentRead forward = read({false, options});
+  const at::ScalarType dtype = forward.mean.scalar_type();
+  if (options.causal) return rounded(forward, dtype);
+  const Direction d = backward_direction(options, value, op);
+  const RecurrentRead backward = read(d);
+  const RecurrentRead in_order{{d.reversed(backward.mean), d.reversed(backward.free_energy)},
+                               d.reversed(backward.log_normalizer),
+                               {}};
+  return rounded(merge(forward, in_order, beta), dtype);
 }
 
 }  // namespace fem

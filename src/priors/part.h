@@ -54,7 +54,7 @@ struct AppliedPart : Part {
 
   // [B, T, H, *], modulated
   at::Tensor by_head(int64_t heads, const AfterModulation& after = {}) const {
-    return fem::by_head(projected, heads, modulation, after);
+    return fem::by_head(projected, heads, modulation, after, worth_recomputing(projected));
   }
 };
 

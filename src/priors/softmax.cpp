@@ -2,19 +2,15 @@
 #include <ATen/ATen.h>
 
 #include "fem/ops/softmax_read.h"
-#include "ops/softmax_read/softmax_read.h"
 #include "priors/keys_and_values.h"
 #include "priors/query_key.h"
 
 namespace fem {
 namespace {
 
-// By torch's attention, as on devices without kernels of ours.
-Read attention_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                    const std::optional<at::Tensor>& beta, const SoftmaxReadOptions& options) {
-  const auto [mean, free_energy, log_normalizer] = call_attention_read(
-      query, key, value, beta, options.scale, options.causal, options.window, options.key_mask, options.cu_seqlens);
-  return {mean, beta ? free_energy.to(mean.scalar_type()) : at::Tensor()};
+// ALiBi: 2^(-8 h / H) for h = 1 ... H.
+at::Tensor alibi_slopes(int64_t heads, const at::TensorOptions& options) {
+  return at::exp2(at::arange(1, heads + 1, at::kDouble) * (-8.0 / static_cast<double>(heads))).to(options);
 }
 
 class SoftmaxPrior final : public Prior {
@@ -40,6 +36,7 @@ class SoftmaxPrior final : public Prior {
     visible.window = options.window;
     visible.key_mask = seen.mask;
     visible.cu_seqlens = call.batch.cu_seqlens;
+    if (options.use_alibi) visible.slopes = alibi_slopes(options.n_head, query.options());
     switch (options.softmax_backend) {
       case SoftmaxBackend::kReference:
         return softmax_read_definition(query, seen.key, seen.value, call.beta, visible);

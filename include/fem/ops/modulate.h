@@ -27,7 +27,10 @@ struct AfterModulation {
   std::optional<double> floor;
   std::optional<at::Tensor> limit;
 };
-at::Tensor modulate(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after = {});
+// recompute: reads, gates and projections that are given the result do not keep it for their backward, which has it made
+// again: less memory for more time.
+at::Tensor modulate(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after = {},
+                    bool recompute = false);
 
 at::Tensor modulate_definition(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after = {});
 

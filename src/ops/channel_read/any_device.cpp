@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
+#include "ops/autograd.h"
 #include "ops/channel_read/channel_read.h"
 #include "ops/chunks.h"
 
@@ -24,23 +25,23 @@ at::Tensor joined_states(const at::Tensor& before, const at::Tensor& decay, cons
 }
 
 // Tokens: value, log_weight, log_decay. Parameters: beta.
-ChunkScan chunks_of_channels(const ChannelInputs& in) {
+ChunkScan chunks_of(const ChannelScanOp::Inputs& in) {
   constexpr int64_t kTokens = 32;
-  const auto rows_of = [strict = in.strict](const ChunkRows& rows, const OptionalTensor& initial) -> ChannelInputs {
+  const auto rows_of = [strict = in.strict](const ChunkRows& rows, const OptionalTensor& initial) -> ChannelScanOp::Inputs {
     return {rows.tokens[0],
             if_defined(rows.parameters[0]),
             if_defined(rows.tokens[1]),
             if_defined(rows.tokens[2]),
+            initial,
             rows.real,
             std::nullopt,
-            initial,
             strict};
   };
   ChunkScan scan;
   scan.most_tokens = kTokens;
   scan.token_memory = 12 * in.streams() * in.value.size(2) * in.value.size(3);
   scan.summarise = [=](const ChunkRows& rows) -> std::vector<at::Tensor> {
-    const at::Tensor added = channel_scan_definition(rows_of(rows, std::nullopt)).state;
+    const at::Tensor added = ChannelScanOp::definition(rows_of(rows, std::nullopt)).state;
     if (!rows.tokens[2].defined()) return {added};
     at::Tensor decay = rows.tokens[2].to(added.scalar_type());
     if (rows.real) decay = decay.masked_fill(rows.real->logical_not().unsqueeze(-1).unsqueeze(-1), 0);
@@ -51,22 +52,21 @@ ChunkScan chunks_of_channels(const ChannelInputs& in) {
     return joined_states(before, summary.size() > 1 ? summary[1] : at::Tensor(), summary[0], has_weights);
   };
   scan.read = [=](const ChunkRows& rows, const at::Tensor& before) -> std::vector<at::Tensor> {
-    const RecurrentRead read = channel_scan_definition(rows_of(rows, before));
+    const ScanReads read = ChannelScanOp::definition(rows_of(rows, before));
     return {read.mean, read.free_energy, read.log_normalizer};
   };
   return scan;
 }
 
-ScanInputs scan_inputs(const ChannelInputs& in) {
-  const auto or_none = [](const OptionalTensor& x) { return x.value_or(at::Tensor()); };
+ScanInputs scan_inputs(const ChannelScanOp::Inputs& in) {
   const auto exact = in.value.options().dtype(at::toOpMathType(in.value.scalar_type()));
-  at::Tensor initial = or_none(in.initial);
+  at::Tensor initial = or_undefined(in.initial);
   if (!in.initial) {
     const int64_t sequences = in.cu_seqlens ? in.cu_seqlens->size(0) - 1 : in.value.size(0);
     initial = at::zeros({sequences, 1 + in.streams(), in.value.size(2), in.value.size(3)}, exact);
     initial.select(1, 0).fill_(-INFINITY);
   }
-  return {{in.value, or_none(in.log_weight), or_none(in.log_decay)},
+  return {{in.value, or_undefined(in.log_weight), or_undefined(in.log_decay)},
           {in.beta ? in.beta->to(exact) : at::Tensor()},
           initial,
           in.key_mask,
@@ -75,22 +75,14 @@ ScanInputs scan_inputs(const ChannelInputs& in) {
 
 }  // namespace
 
-RecurrentRead channel_scan_in_chunks(const ChannelInputs& in) {
-  if (in.value.numel() == 0) return channel_scan_definition(in);
-  const ScanOutputs out = scan_in_chunks("channel_read", chunks_of_channels(in), scan_inputs(in));
-  return {{out.reads[0], out.reads[1]}, out.reads[2], out.state};
+ChannelScanOp::Outputs ChannelScanOp::elsewhere(const Inputs& in) {
+  return in.value.numel() == 0 ? definition(in) : scan_in_chunks("channel_read", chunks_of(in), scan_inputs(in));
 }
 
-Tensors5 channel_scan_gradient_in_chunks(const ChannelGradients& grads, const ChannelInputs& in) {
-  if (in.value.numel() == 0) return channel_scan_gradient(grads, in);
-  const auto or_none = [](const OptionalTensor& x) { return x.value_or(at::Tensor()); };
-  const ScanGradients d = gradient_in_chunks(
-      "channel_read", chunks_of_channels(in), scan_inputs(in),
-      {{or_none(grads.mean), in.beta ? or_none(grads.free_energy) : at::Tensor(), or_none(grads.log_normalizer)},
-       or_none(grads.state)});
-  const at::Tensor absent = at::empty({0}, in.value.options());
-  return {d.tokens[0], in.beta ? d.parameters[0].to(in.beta->scalar_type()) : absent,
-          in.log_weight ? d.tokens[1] : absent, in.log_decay ? d.tokens[2] : absent, in.initial ? d.initial : absent};
+ChannelScanOp::Inputs ChannelScanOp::gradient_elsewhere(const BackwardOf<ChannelScanOp>& b) {
+  if (b.in.value.numel() == 0) return gradient_of_definition(b);
+  const ScanGradients d = gradient_in_chunks("channel_read", chunks_of(b.in), scan_inputs(b.in), b.grads);
+  return {d.tokens[0], d.parameters[0], d.tokens[1], d.tokens[2], d.initial, {}, {}, false};
 }
 
 }  // namespace fem

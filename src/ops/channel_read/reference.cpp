@@ -3,8 +3,6 @@
 #include <ATen/OpMathType.h>
 
 #include "ops/channel_read/channel_read.h"
-#include "ops/differentiate.h"
-#include "ops/recurrent.h"
 #include "ops/sequences.h"
 
 namespace fem {
@@ -49,10 +47,10 @@ State after(const State& before, const at::Tensor& decay, const at::Tensor& weig
 }
 
 // scale [N, T, H, V] and sums [N, T, streams, H, V] of all tokens.
-RecurrentRead read_of(const at::Tensor& scale, const at::Tensor& sums, const OptionalTensor& beta) {
+ScanReads reads_of(const at::Tensor& scale, const at::Tensor& sums, const OptionalTensor& beta) {
   const at::Tensor empty = sums.select(2, 0) == 0;
   const at::Tensor one = sums.select(2, 0).masked_fill(empty, 1);
-  RecurrentRead read;
+  ScanReads read;
   read.mean = sums.select(2, 1) / one;
   read.log_normalizer = (or_zero(scale) + one.log()).masked_fill(empty, -INFINITY);
   if (beta) read.free_energy = (sums.select(2, 2).masked_fill(empty, 1) / one).log() / *beta;
@@ -60,7 +58,7 @@ RecurrentRead read_of(const at::Tensor& scale, const at::Tensor& sums, const Opt
 }
 
 // All of in are of one sequence a row, in the dtype of computation; real [N, T, 1, 1] or undefined.
-RecurrentRead scan(const ChannelInputs& in, const at::Tensor& real) {
+ScanReads scan(const ChannelScanOp::Inputs& in, const at::Tensor& real) {
   const auto only_real = [&](const at::Tensor& x, double otherwise) {
     return real.defined() ? at::where(real, x, otherwise) : x;
   };
@@ -81,84 +79,56 @@ RecurrentRead scan(const ChannelInputs& in, const at::Tensor& real) {
     sums.push_back(seen.sums);
     state = next;
   }
-  RecurrentRead read;
+  ScanReads read;
   if (scales.empty()) {
     read.mean = read.log_normalizer = at::zeros_like(value);
     if (in.beta) read.free_energy = read.mean;
   } else {
-    read = read_of(at::stack(scales, 1), at::stack(sums, 1), in.beta);
+    read = reads_of(at::stack(scales, 1), at::stack(sums, 1), in.beta);
   }
   read.state = state.stacked();
   return read;
 }
 
-RecurrentRead joined(const std::vector<RecurrentRead>& reads, bool with_beta) {
-  const auto join = [&](int64_t dimension, const at::Tensor& (*part)(const RecurrentRead&)) {
-    std::vector<at::Tensor> all;
-    for (const RecurrentRead& read : reads) all.push_back(part(read));
-    return at::cat(all, dimension);
+ScanReads joined(const std::vector<ScanReads>& reads) {
+  std::vector<TensorVector> parts(kFieldCount<ScanReads>);
+  for (const ScanReads& read : reads) {
+    const TensorVector tensors = tensors_of(read);
+    for (size_t i = 0; i < tensors.size(); ++i) parts[i].push_back(tensors[i]);
+  }
+  const auto join = [&](size_t i, int64_t dim) {
+    return parts[i].front().defined() ? at::cat(parts[i], dim) : at::Tensor();
   };
-  RecurrentRead all;
-  all.mean = join(1, [](const RecurrentRead& r) -> const at::Tensor& { return r.mean; });
-  all.log_normalizer = join(1, [](const RecurrentRead& r) -> const at::Tensor& { return r.log_normalizer; });
-  all.state = join(0, [](const RecurrentRead& r) -> const at::Tensor& { return r.state; });
-  if (with_beta) all.free_energy = join(1, [](const RecurrentRead& r) -> const at::Tensor& { return r.free_energy; });
-  return all;
+  return {join(0, 1), join(1, 1), join(2, 1), join(3, 0), {}};
 }
 
 }  // namespace
 
-RecurrentRead channel_scan_definition(const ChannelInputs& in) {
+ChannelScanOp::Outputs ChannelScanOp::definition(const Inputs& in) {
   const auto dtype = in.value.scalar_type(), math = at::toOpMathType(dtype);
   const auto exact = [&](const OptionalTensor& x) { return x ? OptionalTensor(x->to(math)) : x; };
-  const ChannelInputs all{in.value.to(math), exact(in.beta), exact(in.log_weight), exact(in.log_decay),
-                          std::nullopt,      std::nullopt,   exact(in.initial),    in.strict};
+  const Inputs all{in.value.to(math), exact(in.beta), exact(in.log_weight), exact(in.log_decay),
+                   exact(in.initial), {},             {},                   in.strict};
   const at::Tensor real = in.key_mask ? in.key_mask->unsqueeze(-1).unsqueeze(-1) : at::Tensor();
-  RecurrentRead read;
+  ScanReads read;
   if (!in.cu_seqlens) {
     read = scan(all, real);
   } else {
-    std::vector<RecurrentRead> reads;
+    std::vector<ScanReads> reads;
     for (const Sequence& s : sequences_of(1, in.value.size(1), in.cu_seqlens, "channel_read")) {
       const auto cut = [&](const at::Tensor& x) { return x.defined() ? x.slice(1, s.begin, s.end) : x; };
       const auto cut_given = [&](const OptionalTensor& x) { return x ? OptionalTensor(cut(*x)) : x; };
-      ChannelInputs one = all;
+      Inputs one = all;
       one.value = cut(all.value);
       one.log_weight = cut_given(all.log_weight);
       one.log_decay = cut_given(all.log_decay);
       if (all.initial) one.initial = all.initial->slice(0, reads.size(), reads.size() + 1);
       reads.push_back(scan(one, cut(real)));
     }
-    read = joined(reads, in.beta.has_value());
+    read = joined(reads);
   }
   read.mean = read.mean.to(dtype);
   return read;
-}
-
-Tensors5 channel_scan_gradient(const ChannelGradients& grads, const ChannelInputs& in) {
-  const auto given = [](const std::vector<at::Tensor>& x, const ChannelInputs& in) {
-    return ChannelInputs{x[0],        if_defined(x[1]), if_defined(x[2]), if_defined(x[3]),
-                         in.key_mask, in.cu_seqlens,    if_defined(x[4]), in.strict};
-  };
-  const auto or_none = [](const OptionalTensor& x) { return x.value_or(at::Tensor()); };
-  const std::vector<at::Tensor> d = gradient_of(
-      [&](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
-        const RecurrentRead read = channel_scan_definition(given(x, in));
-        return {read.mean, read.free_energy, read.log_normalizer, read.state};
-      },
-      {in.value, or_none(in.beta), or_none(in.log_weight), or_none(in.log_decay), or_none(in.initial)},
-      {or_none(grads.mean), or_none(grads.free_energy), or_none(grads.log_normalizer), or_none(grads.state)});
-  const auto or_empty = [&](const at::Tensor& x) { return x.defined() ? x : at::empty({0}, in.value.options()); };
-  return {d[0], or_empty(d[1]), or_empty(d[2]), or_empty(d[3]), or_empty(d[4])};
-}
-
-RecurrentRead channel_read_definition(const at::Tensor& value, const OptionalTensor& beta,
-                                      const OptionalTensor& log_weight, const OptionalTensor& log_decay,
-                                      const RecurrentReadOptions& options) {
-  return read_in_directions("channel_read", value, beta, options, [&](const Direction& d) {
-    return channel_scan_definition({d.turn(value), beta, d.turn(log_weight), d.turn(log_decay), d.options.key_mask,
-                                    d.options.cu_seqlens, d.options.initial, d.strict()});
-  });
 }
 
 }  // namespace fem

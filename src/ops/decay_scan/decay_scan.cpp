@@ -1,95 +1,56 @@
-// fem::decay_scan: schema, checks and the choice between kernels and definition.
 #include "ops/decay_scan/decay_scan.h"
 
-#include <ATen/ATen.h>
-#include <torch/library.h>
-
+#include "ops/checks.h"
+#include "ops/register.h"
 #include "util/check.h"
 
 namespace fem {
-namespace {
 
-void check(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  FEM_CHECK(u.dim() == 3, "decay_scan: expected u of shape [B, T, C], got ", shape_of(u));
-  FEM_CHECK(log_decay.sym_sizes() == u.sym_sizes(), "decay_scan: expected log_decay of u's shape ", shape_of(u),
-            ", got ", shape_of(log_decay));
-  const auto dtype = u.scalar_type();
-  FEM_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble,
-            "decay_scan: expected float32, bfloat16 or float64, got ", dtype);
-  FEM_CHECK(log_decay.scalar_type() == dtype && log_decay.device() == u.device(), "decay_scan: expected log_decay as ",
-            dtype, " on ", u.device(), ", got ", log_decay.scalar_type(), " on ", log_decay.device());
-  if (!initial) return;
-  FEM_CHECK(initial->dim() == 2 && initial->sym_size(0) == u.sym_size(0) && initial->sym_size(1) == u.sym_size(2) &&
-                initial->scalar_type() == dtype && initial->device() == u.device(),
-            "decay_scan: expected initial as ", dtype, " [B=", u.sym_size(0), ", C=", u.sym_size(2), "] on ",
-            u.device(), ", got ", initial->scalar_type(), " ", shape_of(*initial), " on ", initial->device());
+void DecayScanOp::check(const Inputs& in) {
+  FEM_CHECK(in.u.dim() == 3, "decay_scan: expected u of shape [B, T, C], got ", shape_of(in.u));
+  check_float("decay_scan", in.u);
+  check_like("decay_scan", "log_decay", in.log_decay, "u", in.u, in.u.sym_sizes());
+  if (in.initial) check_like("decay_scan", "initial", *in.initial, "u", in.u, {in.u.sym_size(0), in.u.sym_size(2)});
 }
 
-at::Tensor scan_on_cpu(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  check(u, log_decay, initial);
-  return u.scalar_type() == at::kDouble ? decay_scan_definition(u, log_decay, initial)
-                                        : decay_scan_cpu(u, log_decay, initial);
+std::vector<Spec> DecayScanOp::outputs(const Inputs& in) { return {{in.u.sym_sizes().vec(), in.u.scalar_type()}}; }
+
+DecayScanOp::Outputs DecayScanOp::definition(const Inputs& in) {
+  return {decay_scan_definition(in.u, in.log_decay, in.initial)};
 }
 
-at::Tensor scan_shape(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  check(u, log_decay, initial);
-  return at::empty_symint(u.sym_sizes(), u.options());
+at::Tensor decay_scan_definition(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
+  if (u.size(1) == 0) return at::empty_like(u);
+  const at::Tensor decay = log_decay.exp();
+  at::Tensor h = initial ? *initial : at::zeros({u.size(0), u.size(2)}, u.options());
+  TensorVector all;
+  for (int64_t t = 0; t < u.size(1); ++t) {
+    h = decay.select(1, t) * h + u.select(1, t);
+    all.push_back(h);
+  }
+  return at::stack(all, 1);
 }
 
-Tensors3 gradient_by_definition(const at::Tensor& grad, const at::Tensor& log_decay, const OptionalTensor& initial,
-                                const at::Tensor& h) {
-  return decay_scan_gradient(decay_scan_definition, grad, log_decay, initial, h);
+DecayScanOp::Inputs DecayScanOp::gradient(const BackwardOf<DecayScanOp>& b) {
+  return decay_scan_gradient(b.grads.h, b.in.log_decay, b.in.initial, b.out.h);
 }
 
-Tensors3 gradient_on_cpu(const at::Tensor& grad, const at::Tensor& log_decay, const OptionalTensor& initial,
-                         const at::Tensor& h) {
-  const auto gradient = h.scalar_type() == at::kDouble ? gradient_by_definition : decay_scan_backward_cpu;
-  return gradient(grad, log_decay, initial, h);
-}
-
-Tensors3 gradient_shapes(const at::Tensor&, const at::Tensor& log_decay, const OptionalTensor& initial,
-                         const at::Tensor& h) {
-  const auto like = [](const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
-  return {like(h), like(h), initial ? like(*initial) : at::empty({0}, h.options())};
-}
-
-}  // namespace
-
-at::Tensor decay_scan_by_definition(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  check(u, log_decay, initial);
-  return decay_scan_definition(u, log_decay, initial);
-}
-
-at::Tensor call_decay_scan(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  static const auto op = find_operator<DecayScanOp>("fem::decay_scan");
-  return op.call(u, log_decay, initial);
-}
-
-Tensors3 call_decay_scan_backward(const at::Tensor& grad, const at::Tensor& log_decay, const OptionalTensor& initial,
-                                  const at::Tensor& h) {
-  static const auto op = find_operator<DecayScanBackwardOp>("fem::decay_scan_backward");
-  return op.call(grad, log_decay, initial, h);
+DecayScanOp::Inputs decay_scan_gradient(const at::Tensor& grad, const at::Tensor& log_decay,
+                                        const OptionalTensor& initial, const at::Tensor& h) {
+  if (h.size(1) == 0) return {};
+  // dh_t = grad_t + exp(log_decay_{t+1}) dh_{t+1}: the same scan on the reversed sequence
+  const at::Tensor next = at::cat({log_decay.slice(1, 1), at::zeros_like(log_decay.slice(1, 0, 1))}, 1);
+  const at::Tensor du = decay_scan_definition(grad.flip(1), next.flip(1)).flip(1);
+  const at::Tensor before = initial ? *initial : at::zeros({h.size(0), h.size(2)}, h.options());
+  const at::Tensor previous = at::cat({before.unsqueeze(1), h.slice(1, 0, -1)}, 1);
+  const at::Tensor carried = du * log_decay.exp();
+  return {du, carried * previous, carried.select(1, 0)};
 }
 
 at::Tensor decay_scan(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  return call_decay_scan(u, log_decay, initial);
+  return call<DecayScanOp>({u, log_decay, initial}).h;
 }
 
-TORCH_LIBRARY_FRAGMENT(fem, m) {
-  m.def("decay_scan(Tensor u, Tensor log_decay, Tensor? initial=None) -> Tensor");
-  m.def("decay_scan_backward(Tensor grad, Tensor log_decay, Tensor? initial, Tensor h) -> (Tensor, Tensor, Tensor)");
-}
-TORCH_LIBRARY_IMPL(fem, CPU, m) {
-  m.impl("decay_scan", scan_on_cpu);
-  m.impl("decay_scan_backward", gradient_on_cpu);
-}
-TORCH_LIBRARY_IMPL(fem, Meta, m) {
-  m.impl("decay_scan", scan_shape);
-  m.impl("decay_scan_backward", gradient_shapes);
-}
-TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("decay_scan", announced<decay_scan_by_definition>);
-  m.impl("decay_scan_backward", announced<gradient_by_definition>);
-}
+FEM_REGISTER_OPERATOR(DecayScanOp)
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// The registered operator fem::decay_scan and its gradient, as C++ signatures.
+// fem::decay_scan as an operator (ops/operator.h): h is kept instead of u.
 #pragma once
 
 #include "fem/ops/decay_scan.h"
@@ -6,20 +6,31 @@
 
 namespace fem {
 
-using DecayScanOp = at::Tensor(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial);
+struct DecayScanOp {
+  static constexpr const char* kSchema = "decay_scan(Tensor u, Tensor log_decay, Tensor? initial=None) -> Tensor h";
+  struct Inputs {
+    at::Tensor u, log_decay;
+    OptionalTensor initial;
+    FEM_FIELDS(u, log_decay, initial)
+  };
+  struct Outputs {
+    at::Tensor h;
+    FEM_FIELDS(h)
+  };
+  static constexpr size_t kLearned = 3;
+  static constexpr std::array<size_t, 1> kKeptOutputs{0};
 
-// Gradients of (u, log_decay, initial); the last has no elements without initial.
-using DecayScanBackwardOp = Tensors3(const at::Tensor& grad, const at::Tensor& log_decay, const OptionalTensor& initial,
-                                     const at::Tensor& h);
+  static void check(const Inputs& in);
+  static std::vector<Spec> outputs(const Inputs& in);
+  static Outputs definition(const Inputs& in);
+  static Inputs gradient(const BackwardOf<DecayScanOp>& b);
+  static void keep(Inputs& in) { in.u = in.log_decay; }
+  static void kernel(const Inputs& in, Outputs& out);
+  static Inputs gradient_kernel(const BackwardOf<DecayScanOp>& b);
+};
 
-DecayScanOp call_decay_scan;                   // through the dispatcher
-DecayScanBackwardOp call_decay_scan_backward;  // through the dispatcher
-DecayScanOp decay_scan_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
-DecayScanBackwardOp decay_scan_backward_cpu;
-DecayScanOp decay_scan_by_definition;  // plain ATen, differentiable
-
-// The gradient in terms of the scan itself, run from the end: for any device and dtype, and for second derivatives.
-Tensors3 decay_scan_gradient(DecayScanOp& scan, const at::Tensor& grad, const at::Tensor& log_decay,
-                             const OptionalTensor& initial, const at::Tensor& h);
+// Gradients of (u, log_decay, initial) by that of h, in plain ATen.
+DecayScanOp::Inputs decay_scan_gradient(const at::Tensor& grad, const at::Tensor& log_decay,
+                                        const OptionalTensor& initial, const at::Tensor& h);
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// The registered operator fem::gated_read and its gradient, as C++ signatures.
+// fem::gated_read as an operator (ops/operator.h): both gates are cheaper to compute again than to keep.
 #pragma once
 
 #include "fem/ops/gated_read.h"
@@ -6,21 +6,30 @@
 
 namespace fem {
 
-using GatedReadOp = at::Tensor(const at::Tensor& mean, const OptionalTensor& free_energy,
-                               const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps);
-
-// Gradients of (mean, free_energy, temperature_logit, gate_logit); no elements where the input is absent.
-using GatedReadBackwardOp = Tensors4(const at::Tensor& grad, const at::Tensor& mean, const OptionalTensor& free_energy,
-                                     const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit,
-                                     double eps);
-
-GatedReadOp call_gated_read;                   // through the dispatcher
-GatedReadBackwardOp call_gated_read_backward;  // through the dispatcher
-GatedReadOp gated_read_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
-GatedReadBackwardOp gated_read_backward_cpu;
-GatedReadOp gated_read_by_definition;     // plain ATen, differentiable
-GatedReadBackwardOp gated_read_gradient;  // written out in ATen: any device and dtype, differentiable again
-
 constexpr double kNormFloor = 1e-5;
+
+struct GatedReadOp {
+  static constexpr const char* kSchema =
+      "gated_read(Tensor mean, Tensor? free_energy, Tensor? temperature_logit, Tensor? gate_logit, float eps=1e-06) "
+      "-> Tensor y";
+  struct Inputs {
+    at::Tensor mean;
+    OptionalTensor free_energy, temperature_logit, gate_logit;
+    double eps;
+    FEM_FIELDS(mean, free_energy, temperature_logit, gate_logit, eps)
+  };
+  struct Outputs {
+    at::Tensor y;
+    FEM_FIELDS(y)
+  };
+  static constexpr size_t kLearned = 4;
+  static constexpr bool kRemakesInputs = true;
+
+  static void check(const Inputs& in);
+  static std::vector<Spec> outputs(const Inputs& in);
+  static Outputs definition(const Inputs& in);
+  static void kernel(const Inputs& in, Outputs& out);
+  static Inputs gradient_kernel(const BackwardOf<GatedReadOp>& b);
+};
 
 }  // namespace fem

@@ -1,134 +1,118 @@
-// fem::gated_scan: schema, checks and the choice between kernels and definition.
+// fem::gated_scan: checks, the definition and its gradient in terms of decay_scan's.
 #include "ops/gated_scan/gated_scan.h"
 
-#include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
-#include <torch/library.h>
 
+#include <cmath>
+
+#include "ops/checks.h"
+#include "ops/decay_scan/decay_scan.h"
+#include "ops/register.h"
 #include "util/check.h"
 
 namespace fem {
 namespace {
 
-void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& u, const std::vector<c10::SymInt>& shape,
-                at::ScalarType dtype) {
-  FEM_CHECK(tensor.sym_sizes() == c10::SymIntArrayRef(shape) && tensor.scalar_type() == dtype &&
-                tensor.device() == u.device(),
-            "gated_scan: expected ", name, " as ", dtype, " ", c10::SymIntArrayRef(shape), " on ", u.device(),
-            " to match u ", shape_of(u), ", got ", tensor.scalar_type(), " ", shape_of(tensor), " on ",
-            tensor.device());
+at::Tensor wide(const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); }
+OptionalTensor wide(const OptionalTensor& x) { return x ? OptionalTensor(wide(*x)) : x; }
+
+at::Tensor units_of(const at::Tensor& h, const GatedScanOp::Inputs& in) {
+  const at::Tensor raw = at::softplus(wide(in.gate_logit)) + scan_gate_eps(in.silu);
+  const at::Tensor direction = raw / raw.norm(2, -1, /*keepdim=*/true).clamp_min(kScanNormFloor);
+  const at::Tensor gate = in.silu ? at::silu(direction) : direction * std::sqrt(static_cast<double>(raw.size(-1)));
+  const at::Tensor normalised = at::layer_norm(h, {h.size(-1)}, wide(in.norm_weight), wide(in.norm_bias), kScanNormEps);
+  return (gate * normalised).to(in.gate_logit.scalar_type());
 }
 
-void check(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
-           const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-           const OptionalTensor& absent, const OptionalTensor& restart) {
-  FEM_CHECK(u.dim() == 3, "gated_scan: expected u of shape [B, T, C], got ", shape_of(u));
-  const auto dtype = u.scalar_type();
-  FEM_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble,
-            "gated_scan: expected float32, bfloat16 or float64, got ", dtype);
-  const c10::SymInt batch = u.sym_size(0), tokens = u.sym_size(1), channels = u.sym_size(2);
-  check_like("decay_logit", decay_logit, u, u.sym_sizes().vec(), dtype);
-  check_like("gate_logit", gate_logit, u, u.sym_sizes().vec(), dtype);
-  check_like("norm_weight", norm_weight, u, {channels}, dtype);
-  if (norm_bias) check_like("norm_bias", *norm_bias, u, {channels}, dtype);
-  if (initial) check_like("initial", *initial, u, {batch, channels}, at::toOpMathType(dtype));
-  if (absent) check_like("absent", *absent, u, {batch, tokens}, at::kBool);
-  if (restart) check_like("restart", *restart, u, {batch, tokens}, at::kBool);
+at::Tensor in_order(const at::Tensor& x, bool reverse) { return reverse ? x.flip(1) : x; }
+
+// x where the tokens are real, else value.
+at::Tensor where_real(const GatedScanOp::Inputs& in, const at::Tensor& x, double value) {
+  return in.key_mask ? x.masked_fill(in.key_mask->logical_not().unsqueeze(-1), value) : x;
+}
+// x, or value at tokens that begin anew.
+at::Tensor unless_restart(const GatedScanOp::Inputs& in, const at::Tensor& x, double value) {
+  return in.restart ? x.masked_fill(in.restart->unsqueeze(-1), value) : x;
 }
 
-Tensors2 scan_on_cpu(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
-                     const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                     const OptionalTensor& absent, const OptionalTensor& restart, bool reverse, bool silu) {
-  check(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
-  const auto scan = u.scalar_type() == at::kDouble ? gated_scan_by_definition : gated_scan_cpu;
-  return scan(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse, silu);
+at::Tensor log_decay_of(const GatedScanOp::Inputs& in) {
+  return unless_restart(in, where_real(in, -at::softplus(wide(in.decay_logit)), 0), -INFINITY);
 }
 
-Tensors2 scan_shapes(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
-                     const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                     const OptionalTensor& absent, const OptionalTensor& restart, bool, bool) {
-  check(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
-  return {at::empty_symint(u.sym_sizes(), u.options()),
-          at::empty_symint(u.sym_sizes(), u.options().dtype(at::toOpMathType(u.scalar_type())))};
-}
-
-Tensors6 gradient_on_cpu(const at::Tensor& grad_units, const OptionalTensor& grad_h, const at::Tensor& decay_logit,
-                         const at::Tensor& gate_logit, const at::Tensor& norm_weight, const OptionalTensor& norm_bias,
-                         const OptionalTensor& initial, const OptionalTensor& absent, const OptionalTensor& restart,
-                         bool reverse, bool silu, const at::Tensor& h) {
-  const auto gradient = h.scalar_type() == at::kDouble ? gated_scan_gradient : gated_scan_backward_cpu;
-  return gradient(grad_units, grad_h, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart,
-                  reverse, silu, h);
-}
-
-Tensors6 gradient_shapes(const at::Tensor&, const OptionalTensor&, const at::Tensor& logit, const at::Tensor&,
-                         const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                         const OptionalTensor&, const OptionalTensor&, bool, bool, const at::Tensor&) {
-  const auto like = [&](const OptionalTensor& x) {
-    return x ? at::empty_symint(x->sym_sizes(), x->options()) : at::empty({0}, logit.options());
-  };
-  return {like(logit), like(logit), like(logit), like(norm_weight), like(norm_bias), like(initial)};
+GatedScanOp::Inputs inputs_of(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
+                              const ScanNorm& norm, const GatedScanOptions& o) {
+  return {u, decay_logit, gate_logit, norm.weight, norm.bias, o.initial, o.key_mask, o.restart, o.reverse, o.silu};
 }
 
 }  // namespace
 
-Tensors2 gated_scan_by_definition(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
-                                  const at::Tensor& norm_weight, const OptionalTensor& norm_bias,
-                                  const OptionalTensor& initial, const OptionalTensor& absent,
-                                  const OptionalTensor& restart, bool reverse, bool silu) {
-  check(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart);
-  const GatedScan scan = gated_scan_definition(u, decay_logit, gate_logit, {norm_weight, norm_bias},
-                                               {initial, absent, restart, reverse, silu});
-  return {scan.units, scan.h};
+void GatedScanOp::check(const Inputs& in) {
+  const char* op = "gated_scan";
+  const at::Tensor& u = in.u;
+  FEM_CHECK(u.dim() == 3, "gated_scan: expected u of shape [B, T, C], got ", shape_of(u));
+  check_float(op, u);
+  const c10::SymInt batch = u.sym_size(0), tokens = u.sym_size(1), channels = u.sym_size(2);
+  check_like(op, "decay_logit", in.decay_logit, "u", u, u.sym_sizes());
+  check_like(op, "gate_logit", in.gate_logit, "u", u, u.sym_sizes());
+  check_like(op, "norm_weight", in.norm_weight, "u", u, {channels});
+  if (in.norm_bias) check_like(op, "norm_bias", *in.norm_bias, "u", u, {channels});
+  if (in.initial)
+    check_exact(op, "initial", *in.initial, {batch, channels}, at::toOpMathType(u.scalar_type()),
+                "(an h of an earlier call)");
+  if (in.key_mask) check_exact(op, "key_mask", *in.key_mask, {batch, tokens}, at::kBool, "(true = a real token)");
+  if (in.restart) check_exact(op, "restart", *in.restart, {batch, tokens}, at::kBool, "(true = forgets what came before)");
 }
 
-Tensors2 call_gated_scan(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
-                         const at::Tensor& norm_weight, const OptionalTensor& norm_bias, const OptionalTensor& initial,
-                         const OptionalTensor& absent, const OptionalTensor& restart, bool reverse, bool silu) {
-  static const auto op = find_operator<GatedScanOp>("fem::gated_scan");
-  return op.call(u, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse, silu);
+std::vector<Spec> GatedScanOp::outputs(const Inputs& in) {
+  const auto shape = in.u.sym_sizes().vec();
+  return {{shape, in.u.scalar_type()}, {shape, at::toOpMathType(in.u.scalar_type())}};
 }
 
-Tensors6 call_gated_scan_backward(const at::Tensor& grad_units, const OptionalTensor& grad_h,
-                                  const at::Tensor& decay_logit, const at::Tensor& gate_logit,
-                                  const at::Tensor& norm_weight, const OptionalTensor& norm_bias,
-                                  const OptionalTensor& initial, const OptionalTensor& absent,
-                                  const OptionalTensor& restart, bool reverse, bool silu, const at::Tensor& h) {
-  static const auto op = find_operator<GatedScanBackwardOp>("fem::gated_scan_backward");
-  return op.call(grad_units, grad_h, decay_logit, gate_logit, norm_weight, norm_bias, initial, absent, restart, reverse,
-                 silu, h);
+GatedScanOp::Outputs GatedScanOp::definition(const Inputs& in) {
+  const at::Tensor added = in_order(where_real(in, wide(in.u), 0), in.reverse);
+  const at::Tensor h =
+      in_order(decay_scan_definition(added, in_order(log_decay_of(in), in.reverse), in.initial), in.reverse);
+  return {units_of(h, in), h};
+}
+
+GatedScanOp::Inputs GatedScanOp::gradient(const BackwardOf<GatedScanOp>& b) {
+  const Inputs& in = b.in;
+  at::Tensor dh = b.grads.h;
+  Inputs d;
+  if (b.grads.units.defined()) {
+    const auto units = [&](const TensorVector& x) {
+      Inputs of = in;
+      of.gate_logit = x[1], of.norm_weight = x[2], of.norm_bias = if_defined(x[3]);
+      return TensorVector{units_of(x[0], of)};
+    };
+    const TensorVector from_units =
+        gradient_of(units, {b.out.h, in.gate_logit, in.norm_weight, or_undefined(in.norm_bias)}, {b.grads.units});
+    dh = dh.defined() ? from_units[0] + dh : from_units[0];
+    d.gate_logit = from_units[1], d.norm_weight = from_units[2], d.norm_bias = from_units[3];
+  }
+  if (!dh.defined()) return d;
+  const DecayScanOp::Inputs of_scan = decay_scan_gradient(
+      in_order(dh, in.reverse), in_order(log_decay_of(in), in.reverse), in.initial, in_order(b.out.h, in.reverse));
+  if (!of_scan.u.defined()) return d;
+  d.u = where_real(in, in_order(of_scan.u, in.reverse), 0);
+  const at::Tensor dlogit = in_order(of_scan.log_decay, in.reverse) * -wide(in.decay_logit).sigmoid();
+  d.decay_logit = unless_restart(in, where_real(in, dlogit, 0), 0);
+  d.initial = of_scan.initial;
+  return d;
 }
 
 GatedScan gated_scan(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
-                     const ScanNorm& norm, const GatedScanOptions& o) {
-  const auto [units, h] = call_gated_scan(u, decay_logit, gate_logit, norm.weight, norm.bias, o.initial, o.absent,
-                                          o.restart, o.reverse, o.silu);
+                     const ScanNorm& norm, const GatedScanOptions& options) {
+  const auto [units, h] = call<GatedScanOp>(inputs_of(u, decay_logit, gate_logit, norm, options));
   return {units, h};
 }
 
-TORCH_LIBRARY_FRAGMENT(fem, m) {
-  m.def(
-      "gated_scan(Tensor u, Tensor decay_logit, Tensor gate_logit, Tensor norm_weight, Tensor? norm_bias=None, "
-      "Tensor? initial=None, Tensor? absent=None, Tensor? restart=None, bool reverse=False, bool silu=False) "
-      "-> (Tensor units, Tensor h)");
-  m.def(
-      "gated_scan_backward(Tensor grad_units, Tensor? grad_h, Tensor decay_logit, Tensor gate_logit, "
-      "Tensor norm_weight, Tensor? norm_bias, Tensor? initial, Tensor? absent, Tensor? restart, bool reverse, bool "
-      "silu, "
-      "Tensor h) "
-      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+GatedScan gated_scan_definition(const at::Tensor& u, const at::Tensor& decay_logit, const at::Tensor& gate_logit,
+                                const ScanNorm& norm, const GatedScanOptions& options) {
+  const auto [units, h] = GatedScanOp::definition(inputs_of(u, decay_logit, gate_logit, norm, options));
+  return {units, h};
 }
-TORCH_LIBRARY_IMPL(fem, CPU, m) {
-  m.impl("gated_scan", scan_on_cpu);
-  m.impl("gated_scan_backward", gradient_on_cpu);
-}
-TORCH_LIBRARY_IMPL(fem, Meta, m) {
-  m.impl("gated_scan", scan_shapes);
-  m.impl("gated_scan_backward", gradient_shapes);
-}
-TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("gated_scan", announced<gated_scan_by_definition>);
-  m.impl("gated_scan_backward", announced<gated_scan_gradient>);
-}
+
+FEM_REGISTER_OPERATOR(GatedScanOp)
 
 }  // namespace fem

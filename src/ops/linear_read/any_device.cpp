@@ -2,16 +2,18 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
+#include "ops/autograd.h"
 #include "ops/chunks.h"
 #include "ops/linear_read/linear_read.h"
 
 namespace fem {
 namespace {
 
-ChunkScan chunks_of_linear(const at::Tensor& query, const at::Tensor& value, const OptionalTensor& beta, bool strict) {
+// Tokens: query, key, value, log_decay. Parameters: beta.
+ChunkScan chunks_of(const LinearScanOp::Inputs& in) {
   constexpr int64_t kTokens = 64;
-  const auto exact = at::toOpMathType(value.scalar_type());
-  const int64_t heads = query.size(2), key = query.size(3), mixed = value.size(3) * (beta ? 2 : 1) + 1;
+  const auto exact = at::toOpMathType(in.value.scalar_type());
+  const int64_t heads = in.query.size(2), key = in.query.size(3), mixed = in.columns().expect_int();
   ChunkScan scan;
   scan.most_tokens = kTokens;
   scan.token_memory = heads * (4 * kTokens + 4 * (2 * key + mixed) + 6 * key * mixed / kTokens);
@@ -40,66 +42,36 @@ ChunkScan chunks_of_linear(const at::Tensor& query, const at::Tensor& value, con
   scan.advance = [](const at::Tensor& before, const std::vector<at::Tensor>& summary) {
     return (summary.size() > 1 ? before * summary[1] : before) + summary[0];
   };
-  scan.read = [=](const ChunkRows& rows, const at::Tensor& before) -> std::vector<at::Tensor> {
-    const RecurrentRead read =
-        linear_scan_definition(rows.tokens[0], rows.tokens[1], rows.tokens[2], if_defined(rows.parameters[0]),
-                               if_defined(rows.tokens[3]), rows.real, std::nullopt, before, strict);
+  scan.read = [strict = in.strict](const ChunkRows& rows, const at::Tensor& before) -> TensorVector {
+    const ScanReads read = LinearScanOp::definition({rows.tokens[0], rows.tokens[1], rows.tokens[2],
+                                                     if_defined(rows.parameters[0]), if_defined(rows.tokens[3]),
+                                                     before, rows.real, std::nullopt, strict});
     return {read.mean, read.free_energy, read.log_normalizer};
   };
   return scan;
 }
 
-ScanInputs inputs_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const OptionalTensor& beta, const OptionalTensor& log_decay, const OptionalTensor& key_mask,
-                     const OptionalTensor& cu_seqlens, const OptionalTensor& initial) {
-  const auto exact = value.options().dtype(at::toOpMathType(value.scalar_type()));
-  const int64_t sequences = cu_seqlens ? cu_seqlens->size(0) - 1 : value.size(0);
-  const int64_t mixed = value.size(3) * (beta ? 2 : 1) + 1;
-  return {{query, key, value, log_decay.value_or(at::Tensor())},
-          {beta ? beta->to(exact) : at::Tensor()},
-          initial ? *initial : at::zeros({sequences, value.size(2), query.size(3), mixed}, exact),
-          key_mask,
-          cu_seqlens};
+ScanInputs scan_inputs(const LinearScanOp::Inputs& in) {
+  const auto exact = in.value.options().dtype(at::toOpMathType(in.value.scalar_type()));
+  const c10::SymInt count = sequence_count(in.value, in.cu_seqlens);
+  return {{in.query, in.key, in.value, or_undefined(in.log_decay)},
+          {in.beta ? in.beta->to(exact) : at::Tensor()},
+          in.initial ? *in.initial
+                     : at::zeros_symint({count, in.value.size(2), in.query.size(3), in.columns()}, exact),
+          in.key_mask,
+          in.cu_seqlens};
 }
 
 }  // namespace
 
-Tensors5 linear_scan_in_chunks(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                               const OptionalTensor& beta, const OptionalTensor& log_decay,
-                               const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                               const OptionalTensor& initial, bool strict) {
-  if (value.numel() == 0)
-    return linear_scan_by_definition(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial, strict);
-  const ScanOutputs out = scan_in_chunks("linear_read", chunks_of_linear(query, value, beta, strict),
-                                         inputs_of(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial));
-  return {out.reads[0], beta ? out.reads[1] : at::empty({0}, out.state.options()), out.reads[2], out.state,
-          empty_linear_checkpoints(query, value, beta)};
+LinearScanOp::Outputs LinearScanOp::elsewhere(const Inputs& in) {
+  return in.value.numel() == 0 ? definition(in) : scan_in_chunks("linear_read", chunks_of(in), scan_inputs(in));
 }
 
-Tensors6 linear_scan_backward_in_chunks(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
-                                        const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
-                                        const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                        const OptionalTensor& beta, const OptionalTensor& log_decay,
-                                        const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                        const OptionalTensor& initial, bool strict, const at::Tensor& mean,
-                                        const at::Tensor& free_energy, const at::Tensor& log_normalizer,
-                                        const at::Tensor& checkpoints) {
-  if (value.numel() == 0)
-    return linear_read_definition_backward(grad_mean, grad_free_energy, grad_log_normalizer, grad_state, query, key,
-                                           value, beta, log_decay, key_mask, cu_seqlens, initial, strict, mean,
-                                           free_energy, log_normalizer, checkpoints);
-  const at::Tensor none, absent = at::empty({0}, query.options());
-  const ScanGradients d = gradient_in_chunks(
-      "linear_read", chunks_of_linear(query, value, beta, strict),
-      inputs_of(query, key, value, beta, log_decay, key_mask, cu_seqlens, initial),
-      {{grad_mean.value_or(none), beta ? grad_free_energy.value_or(none) : none, grad_log_normalizer.value_or(none)},
-       grad_state.value_or(none)});
-  return {d.tokens[0],
-          d.tokens[1],
-          d.tokens[2],
-          beta ? d.parameters[0].to(beta->scalar_type()) : absent,
-          log_decay ? d.tokens[3] : absent,
-          initial ? d.initial : absent};
+LinearScanOp::Inputs LinearScanOp::gradient_elsewhere(const BackwardOf<LinearScanOp>& b) {
+  if (b.in.value.numel() == 0) return gradient_of_definition(b);
+  const ScanGradients d = gradient_in_chunks("linear_read", chunks_of(b.in), scan_inputs(b.in), b.grads);
+  return {d.tokens[0], d.tokens[1], d.tokens[2], d.parameters[0], d.tokens[3], d.initial, {}, {}, false};
 }
 
 }  // namespace fem

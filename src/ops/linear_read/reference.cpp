@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
-#include "ops/differentiate.h"
 #include "ops/linear_read/linear_read.h"
-#include "ops/recurrent.h"
 #include "ops/sequences.h"
 
 namespace fem {
@@ -50,89 +48,55 @@ Scan scan(const at::Tensor& query, const at::Tensor& key, const at::Tensor& mixe
 
 }  // namespace
 
-RecurrentRead linear_scan_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                     const OptionalTensor& beta, const OptionalTensor& log_decay,
-                                     const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                     const OptionalTensor& initial, bool strict) {
+LinearScanOp::Outputs LinearScanOp::definition(const Inputs& in) {
+  const at::Tensor& value = in.value;
   const auto exact = at::toOpMathType(value.scalar_type());
   // Masked tokens do not exist: whatever they hold, even NaN, must not meet a weight of 0.
   const auto real = [&](const at::Tensor& x) {
     const at::Tensor y = x.to(exact);
-    if (!key_mask) return y;
-    const at::Tensor hidden = key_mask->logical_not().unsqueeze(-1);
+    if (!in.key_mask) return y;
+    const at::Tensor hidden = in.key_mask->logical_not().unsqueeze(-1);
     return y.masked_fill(x.dim() == 4 ? hidden.unsqueeze(-1) : hidden, 0);
   };
   const int64_t width = value.size(3);
-  const at::Tensor q = heads_first(query.to(exact)), k = heads_first(real(key)), v = real(value);
-  const at::Tensor g = log_decay ? heads_first(real(*log_decay)) : at::Tensor();
-  const at::Tensor b = beta ? beta->to(exact) : at::Tensor();
+  const at::Tensor q = heads_first(in.query.to(exact)), k = heads_first(real(in.key)), v = real(value);
+  const at::Tensor g = in.log_decay ? heads_first(real(*in.log_decay)) : at::Tensor();
+  const at::Tensor b = in.beta ? in.beta->to(exact) : at::Tensor();
   std::vector<at::Tensor> columns{v};
-  if (beta) columns.push_back(at::exp(b * v));
+  if (in.beta) columns.push_back(at::exp(b * v));
   columns.push_back(at::ones({v.size(0), v.size(1), v.size(2), 1}, v.options()));
   const at::Tensor x = heads_first(at::cat(columns, 3));
 
-  const std::vector<Sequence> sequences = sequences_of(query.size(0), query.size(1), cu_seqlens, "linear_read");
+  const std::vector<Sequence> sequences = sequences_of(value.size(0), value.size(1), in.cu_seqlens, "linear_read");
   const at::Tensor start =
-      initial
-          ? *initial
-          : at::zeros({static_cast<int64_t>(sequences.size()), query.size(2), query.size(3), x.size(3)}, x.options());
+      in.initial
+          ? *in.initial
+          : at::zeros({static_cast<int64_t>(sequences.size()), q.size(1), q.size(3), x.size(3)}, x.options());
   at::Tensor sums, state;
-  if (cu_seqlens) {
+  if (in.cu_seqlens) {
     std::vector<at::Tensor> all_sums, all_states;
     for (size_t n = 0; n < sequences.size(); ++n) {
       const auto part = [&](const at::Tensor& y) {
         return y.defined() ? y.slice(2, sequences[n].begin, sequences[n].end) : y;
       };
-      const Scan one = scan(part(q), part(k), part(x), part(g), start.narrow(0, static_cast<int64_t>(n), 1), strict);
+      const Scan one = scan(part(q), part(k), part(x), part(g), start.narrow(0, static_cast<int64_t>(n), 1), in.strict);
       all_sums.push_back(one.sums);
       all_states.push_back(one.state);
     }
     sums = at::cat(all_sums, 2), state = at::cat(all_states, 0);
   } else {
-    const Scan all = scan(q, k, x, g, start, strict);
+    const Scan all = scan(q, k, x, g, start, in.strict);
     sums = all.sums, state = all.state;
   }
 
   sums = heads_first(sums);
   const at::Tensor total = sums.slice(3, -1), empty = total == 0, one = total.masked_fill(empty, 1);
-  RecurrentRead read;
+  ScanReads read;
   read.mean = (sums.slice(3, 0, width).masked_fill(empty, 0) / one).to(value.scalar_type());
   read.log_normalizer = one.log().masked_fill(empty, -INFINITY).squeeze(-1);
-  if (beta) read.free_energy = (sums.slice(3, width, 2 * width).masked_fill(empty, 1) / one).log() / b;
+  if (in.beta) read.free_energy = (sums.slice(3, width, 2 * width).masked_fill(empty, 1) / one).log() / b;
   read.state = state;
   return read;
-}
-
-RecurrentRead linear_read_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                     const std::optional<at::Tensor>& beta, const std::optional<at::Tensor>& log_decay,
-                                     const RecurrentReadOptions& options) {
-  return read_in_directions("linear_read", value, beta, options, [&](const Direction& to) {
-    return linear_scan_definition(to.turn(query), to.turn(key), to.turn(value), beta, to.turn(log_decay),
-                                  to.options.key_mask, to.options.cu_seqlens, to.options.initial, to.strict());
-  });
-}
-
-Tensors6 linear_read_definition_backward(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
-                                         const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
-                                         const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                         const OptionalTensor& beta, const OptionalTensor& log_decay,
-                                         const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                         const OptionalTensor& initial, bool strict, const at::Tensor&,
-                                         const at::Tensor&, const at::Tensor&, const at::Tensor&) {
-  const at::Tensor none;
-  const auto definition = [&](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
-    const RecurrentRead read = linear_scan_definition(x[0], x[1], x[2], if_defined(x[3]), if_defined(x[4]), key_mask,
-                                                      cu_seqlens, if_defined(x[5]), strict);
-    return {read.mean, read.free_energy, read.log_normalizer, read.state};
-  };
-  const std::vector<at::Tensor> d = gradient_of(
-      definition, {query, key, value, beta.value_or(none), log_decay.value_or(none), initial.value_or(none)},
-      {grad_mean.value_or(none), beta ? grad_free_energy.value_or(none) : none, grad_log_normalizer.value_or(none),
-       grad_state.value_or(none)});
-  const auto given = [&](const at::Tensor& x) {
-    return x.defined() ? x.contiguous() : at::empty({0}, query.options());
-  };
-  return {given(d[0]), given(d[1]), given(d[2]), given(d[3]), given(d[4]), given(d[5])};
 }
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// The registered operator fem::project and its gradient, as C++ signatures.
+// fem::project as an operator (ops/operator.h).
 #pragma once
 
 #include "fem/ops/project.h"
@@ -6,19 +6,28 @@
 
 namespace fem {
 
-using TensorVector = std::vector<at::Tensor>;
-using ProjectOp = TensorVector(const at::Tensor& x, at::TensorList weights, at::TensorList biases);
+struct ProjectOp {
+  static constexpr const char* kSchema = "project(Tensor x, Tensor[] weights, Tensor[] biases) -> Tensor[] y";
+  struct Inputs {
+    at::Tensor x;
+    TensorVector weights, biases;
+    FEM_FIELDS(x, weights, biases)
+  };
+  struct Outputs {
+    TensorVector y;
+    FEM_FIELDS(y)
+  };
+  static constexpr size_t kLearned = 3;
+  static constexpr bool kRemakesInputs = true;
+  static constexpr bool kAnnounced = false;  // torch's own products
 
-// Gradients of (x, weights, biases): that of x has no elements unless input, those of biases are none unless biased.
-using ProjectGradients = std::tuple<at::Tensor, TensorVector, TensorVector>;
-using ProjectBackwardOp = ProjectGradients(at::TensorList grads, const at::Tensor& x, at::TensorList weights,
-                                           bool input, bool biased);
-
-ProjectOp call_project;                   // through the dispatcher
-ProjectBackwardOp call_project_backward;  // through the dispatcher
-ProjectOp project_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
-ProjectBackwardOp project_backward_cpu;
-ProjectOp project_by_definition;     // plain ATen
-ProjectBackwardOp project_gradient;  // plain ATen, differentiable
+  static void check(const Inputs& in);
+  static std::vector<Spec> outputs(const Inputs& in);
+  static bool has_kernel(const Inputs& in);
+  static Outputs definition(const Inputs& in);
+  static Inputs gradient(const BackwardOf<ProjectOp>& b);
+  static void kernel(const Inputs& in, Outputs& out);
+  static Inputs gradient_kernel(const BackwardOf<ProjectOp>& b);
+};
 
 }  // namespace fem

@@ -1,4 +1,4 @@
-// The registered operator fem::rms_norm and its gradient, as C++ signatures.
+// fem::rms_norm as an operator (ops/operator.h).
 #pragma once
 
 #include "fem/ops/rms_norm.h"
@@ -6,16 +6,24 @@
 
 namespace fem {
 
-using RmsNormOp = at::Tensor(const at::Tensor& x, const at::Tensor& scale, double eps);
+struct RmsNormOp {
+  static constexpr const char* kSchema = "rms_norm(Tensor x, Tensor scale, float eps=1e-05) -> Tensor y";
+  struct Inputs {
+    at::Tensor x, scale;
+    double eps;
+    FEM_FIELDS(x, scale, eps)
+  };
+  struct Outputs {
+    at::Tensor y;
+    FEM_FIELDS(y)
+  };
+  static constexpr size_t kLearned = 2;
 
-// Gradients of (x, scale).
-using RmsNormBackwardOp = Tensors2(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale, double eps);
-
-RmsNormOp call_rms_norm;                   // through the dispatcher
-RmsNormBackwardOp call_rms_norm_backward;  // through the dispatcher
-RmsNormOp rms_norm_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
-RmsNormBackwardOp rms_norm_backward_cpu;
-RmsNormOp rms_norm_by_definition;     // plain ATen, differentiable
-RmsNormBackwardOp rms_norm_gradient;  // plain ATen, differentiable
+  static void check(const Inputs& in);
+  static std::vector<Spec> outputs(const Inputs& in);
+  static Outputs definition(const Inputs& in);
+  static void kernel(const Inputs& in, Outputs& out);
+  static Inputs gradient_kernel(const BackwardOf<RmsNormOp>& b);
+};
 
 }  // namespace fem

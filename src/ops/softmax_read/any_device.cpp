@@ -57,6 +57,7 @@ std::vector<Block> blocks_of(const Intervals& visible, bool masked, int64_t most
 struct HeadsFirst {
   at::Tensor query, key;   // [B, H, T, W], padded
   at::Tensor value, beta;  // [B, H, Tk, V], [H, 1, V] or undefined
+  at::Tensor bias;         // of a block's scores [1, H or 1, queries, keys], or undefined
 };
 
 at::Tensor padded(const at::Tensor& x, int64_t width) {
@@ -88,19 +89,31 @@ BlockRead read_seen(const HeadsFirst& in, const Sight& sight, double scale) {
   return read;
 }
 
+// The same with a bias, whose gradient torch's fused kernels do not have: by products, and visible [B or 1, 1, queries,
+// keys] tells what is seen.
+BlockRead read_biased(const HeadsFirst& in, const at::Tensor& visible, double scale) {
+  const auto exact = in.value.scalar_type();
+  const at::Tensor scores =
+      at::matmul(in.query.to(exact) * scale, in.key.to(exact).transpose(2, 3)) + in.bias.to(exact);
+  const at::Tensor hidden = scores.masked_fill(visible.logical_not(), -INFINITY), p = at::softmax(hidden, -1);
+  BlockRead read{at::matmul(p, in.value), {}, at::logsumexp(hidden, -1)};
+  if (in.beta.defined()) read.free_energy = at::matmul(p, at::exp(in.beta * in.value)).log() / in.beta;
+  return read;
+}
+
 class Reader {
  public:
-  Reader(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
-         const SoftmaxReadOptions& options)
-      : exact_(at::toOpMathType(query.scalar_type())),
-        scale_(options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))))),
-        options_(options),
-        visible_(visible_intervals(query.size(1), key.size(1), options.causal, options.window, options.cu_seqlens)) {
-    const int64_t width = attention_width(query.size(3), value.size(3) * (beta ? 2 : 1));
-    in_ = {padded(query.transpose(1, 2), width), padded(real_tokens(key, options).transpose(1, 2), width),
-           real_tokens(value, options).transpose(1, 2).to(exact_), beta ? beta->to(exact_).unsqueeze(1) : at::Tensor()};
+  explicit Reader(const SoftmaxReadOp::Inputs& in)
+      : exact_(at::toOpMathType(in.query.scalar_type())),
+        scale_(in.scale_of_scores()),
+        given_(in),
+        visible_(visible_intervals(in.query.size(1), in.key.size(1), in.causal, in.window, in.cu_seqlens)) {
+    const int64_t width = attention_width(in.query.size(3), in.value.size(3) * (in.beta ? 2 : 1));
+    in_ = {padded(in.query.transpose(1, 2), width), padded(real_tokens(in.key, in.key_mask).transpose(1, 2), width),
+           real_tokens(in.value, in.key_mask).transpose(1, 2).to(exact_),
+           in.beta ? in.beta->to(exact_).unsqueeze(1) : at::Tensor(), {}};
     const auto borders = [&](const std::vector<int32_t>& x) {
-      return at::tensor(x, at::kInt).to(query.device()).view({1, 1, query.size(1), 1});
+      return at::tensor(x, at::kInt).to(in.query.device()).view({1, 1, in.query.size(1), 1});
     };
     begin_ = borders(visible_.begin), end_ = borders(visible_.end);
   }
@@ -115,13 +128,15 @@ class Reader {
       if (training) part.query = part.query.detach().requires_grad_();
       return is_fused(part.query, part.key, {block.sees == Block::kTriangle}, scale_);
     };
-    return blocks_of(visible_, options_.key_mask.has_value(),
+    return blocks_of(visible_, given_.key_mask.has_value() || given_.is_biased(),
                      std::clamp(kMostScores / scores, kFewestQueries, kMostQueries), at_once);
   }
 
   HeadsFirst cut(const Block& block) const {
     const auto keys = [&](const at::Tensor& x) { return x.narrow(2, block.key, block.keys); };
-    return {in_.query.narrow(2, block.query, block.queries), keys(in_.key), keys(in_.value), in_.beta};
+    const at::Tensor bias =
+        given_.is_biased() ? score_bias(given_, ScoreTile{block.query, block.queries, block.key, block.keys}) : at::Tensor();
+    return {in_.query.narrow(2, block.query, block.queries), keys(in_.key), keys(in_.value), in_.beta, bias};
   }
 
   BlockRead read(const Block& block, const HeadsFirst& part) const {
@@ -129,7 +144,9 @@ class Reader {
     if (block.sees != Block::kSome) return read_seen(part, {block.sees == Block::kTriangle}, scale_);
     const at::Tensor visible = mask_of(block), empty = visible.any(-1, true).logical_not();
     // A query that sees nothing is let see everything and its result dropped: no NaN in either direction.
-    BlockRead read = read_seen(part, sight_of(visible.logical_or(empty), part.query.scalar_type()), scale_);
+    const at::Tensor let_see = visible.logical_or(empty);
+    BlockRead read = part.bias.defined() ? read_biased(part, let_see, scale_)
+                                         : read_seen(part, sight_of(let_see, part.query.scalar_type()), scale_);
     read.mean = read.mean.masked_fill(empty, 0);
     if (read.free_energy.defined()) read.free_energy = read.free_energy.masked_fill(empty, 0);
     read.log_normalizer = read.log_normalizer.masked_fill(empty.squeeze(-1), -INFINITY);
@@ -148,13 +165,13 @@ class Reader {
     const at::Tensor index = at::arange(block.key, block.key + block.keys, begin_.options());
     const auto queries = [&](const at::Tensor& x) { return x.narrow(2, block.query, block.queries); };
     const at::Tensor visible = (index >= queries(begin_)).logical_and(index < queries(end_));
-    if (!options_.key_mask) return visible;
-    return visible.logical_and(options_.key_mask->narrow(1, block.key, block.keys).unsqueeze(1).unsqueeze(1));
+    if (!given_.key_mask) return visible;
+    return visible.logical_and(given_.key_mask->narrow(1, block.key, block.keys).unsqueeze(1).unsqueeze(1));
   }
 
   at::ScalarType exact_;
   double scale_;
-  SoftmaxReadOptions options_;
+  SoftmaxReadOp::Inputs given_;
   Intervals visible_;
   at::Tensor begin_, end_;  // visible_, [1, 1, Tq, 1] on the device
   HeadsFirst in_;
@@ -162,64 +179,63 @@ class Reader {
 
 }  // namespace
 
-Tensors3 softmax_read_by_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                   const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                                   std::optional<int64_t> window, const OptionalTensor& key_mask,
-                                   const OptionalTensor& cu_seqlens) {
+SoftmaxReadOp::Outputs SoftmaxReadOp::elsewhere(const Inputs& in) {
   const at::NoGradGuard no_grad;
-  const Reader reader(query, key, value, beta, {scale, causal, window, key_mask, cu_seqlens});
+  const Reader reader(in);
+  const auto &query = in.query, &value = in.value;
   const std::vector<int64_t> shape{query.size(0), query.size(1), query.size(2), value.size(3)};
   const auto exact = query.options().dtype(at::toOpMathType(query.scalar_type()));
-  const at::Tensor mean = at::empty(shape, query.options());
-  const at::Tensor free_energy = beta ? at::empty(shape, exact) : at::empty({0}, exact);
-  const at::Tensor log_normalizer = at::empty({shape[0], shape[1], shape[2]}, exact);
+  Outputs out{at::empty(shape, query.options()), in.beta ? at::empty(shape, exact) : at::empty({0}, exact),
+              at::empty({shape[0], shape[1], shape[2]}, exact)};
   for (const Block& block : reader.blocks(/*training=*/false)) {
     const BlockRead read = reader.read(block, reader.cut(block));
     const auto put = [&](const at::Tensor& all, const at::Tensor& part) {
       all.narrow(1, block.query, block.queries).copy_(part.transpose(1, 2));
     };
-    put(mean, read.mean);
-    if (beta) put(free_energy, read.free_energy);
-    put(log_normalizer, read.log_normalizer);
+    put(out.mean, read.mean);
+    if (in.beta) put(out.free_energy, read.free_energy);
+    put(out.log_normalizer, read.log_normalizer);
   }
-  return {mean, free_energy, log_normalizer};
+  return out;
 }
 
-Tensors4 softmax_read_backward_by_attention(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
-                                            const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                            const OptionalTensor& beta, const at::Tensor&, const at::Tensor&,
-                                            const at::Tensor&, std::optional<double> scale, bool causal,
-                                            std::optional<int64_t> window, const OptionalTensor& key_mask,
-                                            const OptionalTensor& cu_seqlens) {
+SoftmaxReadOp::Inputs SoftmaxReadOp::gradient_elsewhere(const BackwardOf<SoftmaxReadOp>& b) {
   const at::NoGradGuard no_grad;
-  const Reader reader(query, key, value, beta, {scale, causal, window, key_mask, cu_seqlens});
+  const Reader reader(b.in);
   const HeadsFirst& in = reader.inputs();
   const auto sums = [&](const at::Tensor& x) {
     return x.defined() ? at::zeros(x.sizes(), in.value.options()) : at::Tensor();
   };
-  const HeadsFirst all{sums(in.query), sums(in.key), sums(in.value), sums(in.beta)};
+  const HeadsFirst all{sums(in.query), sums(in.key), sums(in.value), sums(in.beta), sums(or_undefined(b.in.bias))};
   for (const Block& block : reader.blocks(/*training=*/true)) {
     const HeadsFirst part = reader.cut(block);
     const auto of_block = [&](const at::Tensor& grad) {
       return grad.narrow(1, block.query, block.queries).transpose(1, 2).to(in.value.scalar_type());
     };
-    const std::vector<at::Tensor> d = gradient_of(
-        [&](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
-          const BlockRead read = reader.read(block, {x[0], x[1], x[2], x[3]});
+    const TensorVector d = gradient_of(
+        [&](const TensorVector& x) -> TensorVector {
+          const BlockRead read = reader.read(block, {x[0], x[1], x[2], x[3], x[4]});
           return {read.mean, read.free_energy};
         },
-        {part.query, part.key, part.value, part.beta},
-        {of_block(grad_mean), beta ? of_block(grad_free_energy) : at::Tensor()});
+        {part.query, part.key, part.value, part.beta, part.bias},
+        {of_block(b.grads.mean), b.in.beta ? of_block(b.grads.free_energy) : at::Tensor()});
     all.query.narrow(2, block.query, block.queries).add_(d[0]);
     all.key.narrow(2, block.key, block.keys).add_(d[1]);
     all.value.narrow(2, block.key, block.keys).add_(d[2]);
-    if (beta) all.beta.add_(d[3]);
+    if (all.beta.defined()) all.beta.add_(d[3]);
+    if (all.bias.defined())  // slopes make a bias for every head of one for all
+      all.bias.narrow(1, block.query, block.queries)
+          .narrow(2, block.key, block.keys)
+          .add_(d[4].squeeze(0).sum_to_size({all.bias.size(0), block.queries, block.keys}));
   }
-  const auto result = [&](const at::Tensor& sum, int64_t width) {
-    return sum.slice(3, 0, width).transpose(1, 2).to(query.scalar_type()).contiguous();
+  const auto result = [&](const at::Tensor& sum, const at::Tensor& like) {
+    return sum.slice(3, 0, like.size(3)).transpose(1, 2);
   };
-  return {result(all.query, query.size(3)), result(all.key, key.size(3)), result(all.value, value.size(3)),
-          beta ? all.beta.squeeze(1).to(query.scalar_type()) : at::empty({0}, query.options())};
+  Inputs d;
+  d.query = result(all.query, b.in.query), d.key = result(all.key, b.in.key), d.value = result(all.value, b.in.value);
+  if (all.beta.defined()) d.beta = all.beta.squeeze(1);
+  d.bias = if_defined(all.bias);
+  return d;
 }
 
 }  // namespace fem

@@ -1,222 +1,168 @@
-// fem::softmax_read: schema, checks and the choice between kernels and definition.
+// fem::softmax_read and fem::attention_read: checks, shapes, the public functions.
 #include "ops/softmax_read/softmax_read.h"
 
-#include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
-#include <torch/library.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <cmath>
+
+#include "ops/checks.h"
+#include "ops/register.h"
 #include "ops/sequences.h"
-#include "ops/softmax_read/reference.h"
 #include "util/check.h"
+#include "util/width.h"
 
 namespace fem {
-namespace {
 
-void check(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
-           const std::optional<int64_t>& window, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
+double SoftmaxReadOp::Inputs::scale_of_scores() const {
+  return scale.value_or(1 / std::sqrt(static_cast<double>(width_of(query))));
+}
+
+void SoftmaxReadOp::check(const Inputs& in) {
+  const char* op = "softmax_read";
+  const auto &query = in.query, &key = in.key, &value = in.value;
   FEM_CHECK(query.dim() == 4, "softmax_read: expected query of shape [B, T, H, K], got ", shape_of(query));
   const auto batch = query.sym_size(0), heads = query.sym_size(2), width = query.sym_size(3);
   FEM_CHECK(key.dim() == 4 && key.sym_size(0) == batch && key.sym_size(2) == heads && key.sym_size(3) == width,
             "softmax_read: expected key of shape [B=", batch, ", T, H=", heads, ", K=", width, "] to match query, got ",
             shape_of(key));
   FEM_CHECK(width > 0, "softmax_read: expected a key width K of at least 1, got query of shape ", shape_of(query));
-  const auto keys = key.sym_size(1);
+  const auto queries = query.sym_size(1), keys = key.sym_size(1);
   FEM_CHECK(value.dim() == 4 && value.sym_size(0) == batch && value.sym_size(1) == keys && value.sym_size(2) == heads,
             "softmax_read: expected value of shape [B=", batch, ", T=", keys, ", H=", heads, ", V] to match key, got ",
             shape_of(value));
+  check_float(op, query, " (float16 cannot hold exp(beta v): cast to bfloat16)");
   const auto dtype = query.scalar_type();
-  FEM_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble,
-            "softmax_read: expected float32, bfloat16 or float64, got ", dtype,
-            " (float16 cannot hold exp(beta v): cast to bfloat16)");
   FEM_CHECK(key.scalar_type() == dtype && value.scalar_type() == dtype,
             "softmax_read: expected query, key and value of one dtype, got ", dtype, ", ", key.scalar_type(), " and ",
             value.scalar_type());
-  FEM_CHECK(key.device() == query.device() && value.device() == query.device(),
-            "softmax_read: expected query, key and value on one device, got ", query.device(), ", ", key.device(),
-            " and ", value.device());
-  if (beta) {
-    FEM_CHECK(beta->dim() == 2 && beta->sym_size(0) == heads && beta->sym_size(1) == value.sym_size(3),
-              "softmax_read: expected beta of shape [H=", heads, ", V=", value.sym_size(3), "], got ", shape_of(*beta));
-    FEM_CHECK(beta->scalar_type() == dtype && beta->device() == query.device(), "softmax_read: expected beta as ",
-              dtype, " on ", query.device(), ", got ", beta->scalar_type(), " on ", beta->device());
+  if (in.beta) {
+    FEM_CHECK(in.beta->dim() == 2 && in.beta->sym_size(0) == heads && in.beta->sym_size(1) == value.sym_size(3),
+              "softmax_read: expected beta of shape [H=", heads, ", V=", value.sym_size(3), "], got ",
+              shape_of(*in.beta));
+    FEM_CHECK(in.beta->scalar_type() == dtype, "softmax_read: expected beta as ", dtype, ", got ",
+              in.beta->scalar_type());
   }
-  FEM_CHECK(!window || *window >= 1, "softmax_read: expected a window of at least 1 token, got ", *window);
-  if (key_mask) {
-    FEM_CHECK(key_mask->scalar_type() == at::kBool && key_mask->dim() == 2 && key_mask->sym_size(0) == batch &&
-                  key_mask->sym_size(1) == keys && key_mask->device() == query.device(),
-              "softmax_read: expected key_mask as bool [B=", batch, ", T=", keys, "] on ", query.device(),
-              " (true = a real token), got ", key_mask->scalar_type(), " ", shape_of(*key_mask), " on ",
-              key_mask->device());
+  if (in.bias) {
+    const at::Tensor& bias = *in.bias;
+    FEM_CHECK(bias.dim() == 3 && (bias.sym_size(0) == heads || bias.sym_size(0) == 1) && bias.sym_size(1) == queries &&
+                  bias.sym_size(2) == keys && bias.scalar_type() == dtype,
+              "softmax_read: expected bias as ", dtype, " [H=", heads, " or 1, Tq=", queries, ", Tk=", keys, "], got ",
+              bias.scalar_type(), " ", shape_of(bias));
   }
-  if (cu_seqlens) {
-    FEM_CHECK(cu_seqlens->dim() == 1 && cu_seqlens->sym_size(0) >= 2 &&
-                  (cu_seqlens->scalar_type() == at::kInt || cu_seqlens->scalar_type() == at::kLong),
-              "softmax_read: expected cu_seqlens as int32 or int64 [n + 1], got ", cu_seqlens->scalar_type(), " ",
-              shape_of(*cu_seqlens));
-    FEM_CHECK(batch == 1 && query.sym_size(1) == keys,
+  if (in.slopes) check_exact(op, "slopes", *in.slopes, {heads}, dtype, "(ALiBi: one for each head)");
+  FEM_CHECK(!in.window || *in.window >= 1, "softmax_read: expected a window of at least 1 token, got ", *in.window);
+  if (in.key_mask) check_exact(op, "key_mask", *in.key_mask, {batch, keys}, at::kBool, "(true = a real token)");
+  if (in.cu_seqlens) {
+    FEM_CHECK(in.cu_seqlens->dim() == 1 && in.cu_seqlens->sym_size(0) >= 2 &&
+                  (in.cu_seqlens->scalar_type() == at::kInt || in.cu_seqlens->scalar_type() == at::kLong),
+              "softmax_read: expected cu_seqlens as int32 or int64 [n + 1], got ", in.cu_seqlens->scalar_type(), " ",
+              shape_of(*in.cu_seqlens));
+    FEM_CHECK(batch == 1 && queries == keys,
               "softmax_read: cu_seqlens needs all sequences packed in one row, query and key alike, got query ",
               shape_of(query), " and key ", shape_of(key));
   }
 }
 
-SoftmaxReadOptions options_of(std::optional<double> scale, bool causal, std::optional<int64_t> window,
-                              const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
-  return {scale, causal, window, key_mask, cu_seqlens};
+std::vector<Spec> SoftmaxReadOp::outputs(const Inputs& in) {
+  const auto dtype = in.query.scalar_type(), exact = at::toOpMathType(dtype);
+  const std::vector<c10::SymInt> shape{in.query.sym_size(0), in.query.sym_size(1), in.query.sym_size(2),
+                                       in.value.sym_size(3)},
+      none{0};
+  return {{shape, dtype}, {in.beta ? shape : none, exact}, {{shape[0], shape[1], shape[2]}, exact}};
 }
 
-Tensors4 gradient_by_definition(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
-                                const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                const OptionalTensor& beta, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                std::optional<double> scale, bool causal, std::optional<int64_t> window,
-                                const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
-  const SoftmaxReadGradients d = softmax_read_definition_backward(
-      grad_mean, grad_free_energy, query, key, value, beta, options_of(scale, causal, window, key_mask, cu_seqlens));
-  return {d.query.contiguous(), d.key.contiguous(), d.value.contiguous(),
-          beta ? d.beta.contiguous() : at::empty({0}, query.options())};
+namespace {
+
+SoftmaxReadOp::Inputs inputs_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                const OptionalTensor& beta, const SoftmaxReadOptions& o) {
+  return {query, key, value, beta, o.bias, o.slopes, o.scale, o.causal, o.window, o.key_mask, o.cu_seqlens};
 }
 
-Tensors3 read_on_cpu(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                     std::optional<int64_t> window, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
-  check(query, key, value, beta, window, key_mask, cu_seqlens);
-  const auto read = query.scalar_type() == at::kDouble ? softmax_read_by_definition : softmax_read_cpu;
-  return read(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
+// As users see it: F in the dtype of the inputs.
+SoftmaxRead rounded(const SoftmaxReadOp::Outputs& out, bool with_beta) {
+  return {{out.mean, with_beta ? out.free_energy.to(out.mean.scalar_type()) : at::Tensor()}, out.log_normalizer};
 }
 
-Tensors4 gradient_on_cpu(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy, const at::Tensor& query,
-                         const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
-                         const at::Tensor& mean, const at::Tensor& free_energy, const at::Tensor& log_normalizer,
-                         std::optional<double> scale, bool causal, std::optional<int64_t> window,
-                         const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
-  const auto gradient = query.scalar_type() == at::kDouble ? gradient_by_definition : softmax_read_backward_cpu;
-  return gradient(grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy, log_normalizer, scale,
-                  causal, window, key_mask, cu_seqlens);
-}
-
-// On every device, by torch's attention.
-Tensors3 read_anywhere(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                       const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                       std::optional<int64_t> window, const OptionalTensor& key_mask,
-                       const OptionalTensor& cu_seqlens) {
-  check(query, key, value, beta, window, key_mask, cu_seqlens);
-  return softmax_read_by_attention(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
-}
-
-Tensors3 read_shapes(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const OptionalTensor& beta, std::optional<double>, bool, std::optional<int64_t> window,
-                     const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
-  check(query, key, value, beta, window, key_mask, cu_seqlens);
-  const std::vector<c10::SymInt> shape{query.sym_size(0), query.sym_size(1), query.sym_size(2), value.sym_size(3)};
-  const auto exact = query.options().dtype(at::toOpMathType(query.scalar_type()));
-  return {at::empty_symint(shape, query.options()), beta ? at::empty_symint(shape, exact) : at::empty({0}, exact),
-          at::empty_symint({shape[0], shape[1], shape[2]}, exact)};
-}
-
-Tensors4 gradient_shapes(const at::Tensor&, const at::Tensor&, const at::Tensor& query, const at::Tensor& key,
-                         const at::Tensor& value, const OptionalTensor& beta, const at::Tensor&, const at::Tensor&,
-                         const at::Tensor&, std::optional<double>, bool, std::optional<int64_t>, const OptionalTensor&,
-                         const OptionalTensor&) {
-  const auto like = [](const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
-  return {like(query), like(key), like(value), beta ? like(*beta) : at::empty({0}, query.options())};
+// Whether these are plain tensors of a dtype the kernels know, and nobody traces, wraps, batches or watches them: then
+// the kernels may be called past the dispatcher.
+bool kernels_serve(const TensorVector& tensors) {
+  const auto is_plain = [](const at::Tensor& x) {
+    const c10::DispatchKeySet keys =
+        x.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView - c10::autocast_dispatch_keyset;
+    return !x.defined() || (keys == c10::DispatchKeySet(c10::DispatchKey::CPU) && x.scalar_type() != at::kDouble);
+  };
+  return !c10::impl::TorchDispatchModeTLS::any_modes_set() && std::all_of(tensors.begin(), tensors.end(), is_plain);
 }
 
 }  // namespace
 
-Tensors3 softmax_read_by_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                    const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                                    std::optional<int64_t> window, const OptionalTensor& key_mask,
-                                    const OptionalTensor& cu_seqlens) {
-  check(query, key, value, beta, window, key_mask, cu_seqlens);
-  if (cu_seqlens) borders_of(*cu_seqlens, key.size(1), "softmax_read");  // checks
-  const SoftmaxRead read =
-      softmax_read_definition(query, key, value, beta, options_of(scale, causal, window, key_mask, cu_seqlens));
-  const auto exact = at::toOpMathType(query.scalar_type());
-  return {read.mean.contiguous(),
-          beta ? read.free_energy.to(exact).contiguous() : at::empty({0}, query.options().dtype(exact)),
-          read.log_normalizer.to(exact).contiguous()};
-}
-
-Tensors3 call_softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                           const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                           std::optional<int64_t> window, const OptionalTensor& key_mask,
-                           const OptionalTensor& cu_seqlens) {
-  static const auto op = find_operator<SoftmaxReadOp>("fem::softmax_read");
-  return op.call(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
-}
-
-Tensors4 call_softmax_read_backward(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
-                                    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                    const OptionalTensor& beta, const at::Tensor& mean, const at::Tensor& free_energy,
-                                    const at::Tensor& log_normalizer, std::optional<double> scale, bool causal,
-                                    std::optional<int64_t> window, const OptionalTensor& key_mask,
-                                    const OptionalTensor& cu_seqlens) {
-  static const auto op = find_operator<SoftmaxReadBackwardOp>("fem::softmax_read_backward");
-  return op.call(grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy, log_normalizer, scale, causal,
-                 window, key_mask, cu_seqlens);
-}
-
-Tensors3 call_attention_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                             const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                             std::optional<int64_t> window, const OptionalTensor& key_mask,
-                             const OptionalTensor& cu_seqlens) {
-  static const auto op = find_operator<SoftmaxReadOp>("fem::attention_read");
-  return op.call(query, key, value, beta, scale, causal, window, key_mask, cu_seqlens);
-}
-
-Tensors4 call_attention_read_backward(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
-                                      const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                      const OptionalTensor& beta, const at::Tensor& mean, const at::Tensor& free_energy,
-                                      const at::Tensor& log_normalizer, std::optional<double> scale, bool causal,
-                                      std::optional<int64_t> window, const OptionalTensor& key_mask,
-                                      const OptionalTensor& cu_seqlens) {
-  static const auto op = find_operator<SoftmaxReadBackwardOp>("fem::attention_read_backward");
-  return op.call(grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy, log_normalizer, scale, causal,
-                 window, key_mask, cu_seqlens);
+std::optional<SoftmaxReadOp::Inputs> SoftmaxReadOp::gradient_in_parts(
+    const BackwardOf<SoftmaxReadOp>& b, const std::vector<torch::autograd::Node*>& makers) {
+  constexpr int64_t kGroups = 6;
+  if (!makers[0] || !makers[1] || !makers[2] || b.in.bias || at::GradMode::is_enabled() || !b.grads.mean.defined() ||
+      (b.in.beta && !b.grads.free_energy.defined()))
+    return std::nullopt;
+  if (!kernels_serve({b.grads.mean, b.grads.free_energy, b.out.mean, b.out.log_normalizer})) return std::nullopt;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const int64_t heads = b.out.mean.size(2), group = (heads + kGroups - 1) / kGroups;
+  SoftmaxGradients all;
+  if (b.in.beta) all.beta = at::empty(b.in.beta->sizes(), b.in.beta->options());
+  for (int64_t first = 0; first < heads; first += group) {
+    const int64_t count = std::min(group, heads - first);
+    const auto of_heads = [&](const Outputs& x) -> Outputs {
+      const auto cut = [&](const at::Tensor& y) { return y.dim() > 1 ? y.narrow(2, first, count) : y; };
+      return {cut(x.mean), cut(x.free_energy), cut(x.log_normalizer)};
+    };
+    const auto cut_first = [&](const OptionalTensor& x) { return x ? OptionalTensor(x->narrow(0, first, count)) : x; };
+    Inputs in = b.in;
+    in.query = remake_heads(*makers[0], first, count);
+    in.key = remake_heads(*makers[1], first, count);
+    in.value = remake_heads(*makers[2], first, count);
+    in.beta = cut_first(in.beta), in.slopes = cut_first(in.slopes);
+    if (!in.scale) in.scale = in.scale_of_scores();
+    const auto part_of = [&](at::Tensor& whole, const at::Tensor& like) {
+      if (!whole.defined()) whole = at::empty({like.size(0), like.size(1), heads, like.size(3)}, like.options());
+      return whole.narrow(2, first, count);
+    };
+    const SoftmaxGradients part{part_of(all.query, in.query), part_of(all.key, in.key), part_of(all.value, in.value),
+                                all.beta.defined() ? all.beta.narrow(0, first, count) : all.beta, {}};
+    softmax_read_backward_into(part, of_heads(b.grads), std::move(in), of_heads(b.out));
+  }
+  return Inputs{all.query, all.key, all.value, if_defined(all.beta), {}, {}, {}, false, {}, {}, {}};
 }
 
 SoftmaxRead softmax_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const OptionalTensor& beta, const SoftmaxReadOptions& options) {
-  auto [mean, free_energy, log_normalizer] = call_softmax_read(query, key, value, beta, options.scale, options.causal,
-                                                               options.window, options.key_mask, options.cu_seqlens);
-  const at::Tensor rounded = beta ? free_energy.to(mean.scalar_type()) : at::Tensor();
-  return {{std::move(mean), rounded}, std::move(log_normalizer)};
+  return rounded(call<SoftmaxReadOp>(inputs_of(query, key, value, beta, options)), beta.has_value());
 }
+
+SoftmaxRead attention_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                           const OptionalTensor& beta, const SoftmaxReadOptions& options) {
+  return rounded(call<AttentionReadOp>(inputs_of(query, key, value, beta, options)), beta.has_value());
+}
+
+SoftmaxRead softmax_read_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                    const OptionalTensor& beta, const SoftmaxReadOptions& options) {
+  const auto [mean, free_energy, log_normalizer] =
+      SoftmaxReadOp::definition(inputs_of(query, key, value, beta, options));
+  return {{mean, free_energy}, log_normalizer};
+}
+
+FEM_REGISTER_OPERATOR(SoftmaxReadOp)
+FEM_REGISTER_OPERATOR(AttentionReadOp)
 
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
-      "free_energy_attention(Tensor query, Tensor key, Tensor value, Tensor beta, float? scale=None, "
-      "bool causal=True, int? window=None, Tensor? key_mask=None, Tensor? cu_seqlens=None) -> Tensor",
+      "free_energy_attention(Tensor query, Tensor key, Tensor value, Tensor beta, Tensor? bias=None, "
+      "Tensor? slopes=None, float? scale=None, bool causal=True, int? window=None, Tensor? key_mask=None, "
+      "Tensor? cu_seqlens=None) -> Tensor",
       [](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& beta,
-         std::optional<double> scale, bool causal, std::optional<int64_t> window, const OptionalTensor& key_mask,
-         const OptionalTensor& cu_seqlens) {
-        return softmax_read(query, key, value, beta, {scale, causal, window, key_mask, cu_seqlens}).free_energy;
+         const OptionalTensor& bias, const OptionalTensor& slopes, std::optional<double> scale, bool causal,
+         std::optional<int64_t> window, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
+        return softmax_read(query, key, value, beta, {scale, causal, window, key_mask, cu_seqlens, bias, slopes})
+            .free_energy;
       });
-  for (const std::string op : {"softmax_read", "attention_read"}) {
-    const std::string read =
-        "(Tensor query, Tensor key, Tensor value, Tensor? beta, float? scale=None, bool causal=True, "
-        "int? window=None, Tensor? key_mask=None, Tensor? cu_seqlens=None) "
-        "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer)";
-    const std::string gradient =
-        "(Tensor grad_mean, Tensor grad_free_energy, Tensor query, Tensor key, Tensor value, "
-        "Tensor? beta, Tensor mean, Tensor free_energy, Tensor log_normalizer, float? scale, bool causal, int? window, "
-        "Tensor? key_mask, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor, Tensor)";
-    m.def((op + read).c_str());
-    m.def((op + "_backward" + gradient).c_str());
-  }
-}
-TORCH_LIBRARY_IMPL(fem, CPU, m) {
-  m.impl("softmax_read", read_on_cpu);
-  m.impl("softmax_read_backward", gradient_on_cpu);
-}
-TORCH_LIBRARY_IMPL(fem, Meta, m) {
-  for (const char* op : {"softmax_read", "attention_read"}) m.impl(op, read_shapes);
-  for (const char* op : {"softmax_read_backward", "attention_read_backward"}) m.impl(op, gradient_shapes);
-}
-TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {
-  m.impl("softmax_read", announced<read_anywhere>);
-  m.impl("softmax_read_backward", announced<softmax_read_backward_by_attention>);
-  m.impl("attention_read", read_anywhere);
-  m.impl("attention_read_backward", softmax_read_backward_by_attention);
 }
 
 }  // namespace fem

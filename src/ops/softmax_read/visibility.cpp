@@ -22,10 +22,11 @@ Intervals sequence_borders(int64_t length, const at::Tensor& cu_seqlens) {
 }  // namespace
 
 Intervals visible_intervals(int64_t queries, int64_t keys, bool causal, std::optional<int64_t> window,
-                            const std::optional<at::Tensor>& cu_seqlens) {
+                            const OptionalTensor& cu_seqlens) {
   Intervals visible = cu_seqlens ? sequence_borders(queries, *cu_seqlens)
                                  : Intervals{std::vector<int32_t>(queries, 0),
                                              std::vector<int32_t>(queries, static_cast<int32_t>(keys))};
+  if (window) window = std::min(*window, queries + keys);  // wider ones hide nothing, and sums stay numbers
   for (int64_t t = 0; t < queries; ++t) {
     const int64_t position = causal ? keys - queries + t : t;
     int64_t begin = visible.begin[t];
@@ -52,27 +53,59 @@ Intervals transposed(const Intervals& keys_of_query, int64_t keys) {
   return queries_of_key;
 }
 
-at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options) {
-  const c10::SymInt queries = query.sym_size(1), keys = key.sym_size(1);
-  const at::TensorOptions integers = query.options().dtype(at::kLong);
-  const at::Tensor index = at::arange(keys, integers);
-  const c10::SymInt first = options.causal ? keys - queries : c10::SymInt(0);
-  const at::Tensor position = at::arange(queries, integers).add(first).unsqueeze(-1);
-  at::Tensor visible = at::ones_symint({1, 1, queries, keys}, query.options().dtype(at::kBool));
-  if (options.causal) visible = visible.logical_and(index <= position);
-  if (options.window) visible = visible.logical_and(index > position - *options.window);
-  if (options.window && !options.causal) visible = visible.logical_and(index < position + *options.window);
-  if (options.cu_seqlens) {  // queries and keys are the same tokens
-    const at::Tensor sequence = at::bucketize(index, *options.cu_seqlens, /*out_int32=*/false, /*right=*/true);
+namespace {
+
+// Positions of the queries among the keys, [Tq, 1], and of the keys, [Tk].
+struct PositionsOf {
+  at::Tensor query, key;
+
+  explicit PositionsOf(const SoftmaxReadOp::Inputs& in) {
+    const c10::SymInt queries = in.query.sym_size(1), keys = in.key.sym_size(1);
+    const at::TensorOptions integers = in.query.options().dtype(at::kLong);
+    key = at::arange(keys, integers);
+    query = at::arange(queries, integers).add(in.causal ? keys - queries : c10::SymInt(0)).unsqueeze(-1);
+  }
+};
+
+}  // namespace
+
+at::Tensor visibility(const SoftmaxReadOp::Inputs& in) {
+  const auto [position, index] = PositionsOf(in);
+  at::Tensor visible =
+      at::ones_symint({1, 1, in.query.sym_size(1), in.key.sym_size(1)}, in.query.options().dtype(at::kBool));
+  if (in.causal) visible = visible.logical_and(index <= position);
+  if (in.window) {
+    const at::Tensor before = position - index;  // compared, not added to: the window may be any number
+    visible = visible.logical_and(before < *in.window);
+    if (!in.causal) visible = visible.logical_and(-before < *in.window);
+  }
+  if (in.cu_seqlens) {  // queries and keys are the same tokens
+    const at::Tensor sequence = at::bucketize(index, *in.cu_seqlens, /*out_int32=*/false, /*right=*/true);
     visible = visible.logical_and(sequence == sequence.unsqueeze(-1));
   }
-  if (options.key_mask) visible = visible.logical_and(options.key_mask->unsqueeze(1).unsqueeze(1));
+  if (in.key_mask) visible = visible.logical_and(in.key_mask->unsqueeze(1).unsqueeze(1));
   return visible;
 }
 
-at::Tensor real_tokens(const at::Tensor& x, const SoftmaxReadOptions& options) {
-  if (!options.key_mask) return x;
-  return x.masked_fill(options.key_mask->logical_not().unsqueeze(-1).unsqueeze(-1), 0);
+at::Tensor score_bias(const SoftmaxReadOp::Inputs& in, std::optional<ScoreTile> part) {
+  at::Tensor all;
+  if (in.bias) {
+    all = in.bias->unsqueeze(0);
+    if (part) all = all.narrow(2, part->query, part->queries).narrow(3, part->key, part->keys);
+  }
+  if (in.slopes) {
+    auto [position, index] = PositionsOf(in);
+    if (part) position = position.narrow(0, part->query, part->queries), index = index.narrow(0, part->key, part->keys);
+    const at::Tensor distance = (position - index).abs().to(in.slopes->scalar_type());
+    const at::Tensor sloped = in.slopes->view({1, -1, 1, 1}) * distance;
+    all = all.defined() ? all - sloped : -sloped;
+  }
+  return all;
+}
+
+at::Tensor real_tokens(const at::Tensor& x, const OptionalTensor& key_mask) {
+  if (!key_mask) return x;
+  return x.masked_fill(key_mask->logical_not().unsqueeze(-1).unsqueeze(-1), 0);
 }
 
 }  // namespace fem

@@ -1,9 +1,9 @@
-// Which keys a query may see: as intervals for the kernels, as a mask for the definition.
+// Which keys a query may see, as intervals for the kernels and as a mask for the definition; and what is added to scores.
 #pragma once
 
 #include <vector>
 
-#include "fem/ops/softmax_read.h"
+#include "ops/softmax_read/softmax_read.h"
 
 namespace fem {
 
@@ -14,16 +14,22 @@ struct Intervals {
 };
 
 Intervals visible_intervals(int64_t queries, int64_t keys, bool causal, std::optional<int64_t> window,
-                            const std::optional<at::Tensor>& cu_seqlens);
+                            const OptionalTensor& cu_seqlens);
 
 // For every key the queries between the first and the last that see it.
 Intervals transposed(const Intervals& keys_of_query, int64_t keys);
 
 // With the key mask, as a boolean tensor [B or 1, 1, Tq, Tk] on the device of query: plain ATen, which graphs can hold.
-at::Tensor visibility(const at::Tensor& query, const at::Tensor& key, const SoftmaxReadOptions& options);
+at::Tensor visibility(const SoftmaxReadOp::Inputs& in);
+
+// b_{t,i} = bias - slope |position of t - i|, [1, H or 1, Tq, Tk]; of the queries and keys begin <= . < end, if given.
+struct ScoreTile {
+  int64_t query, queries, key, keys;
+};
+at::Tensor score_bias(const SoftmaxReadOp::Inputs& in, std::optional<ScoreTile> part = std::nullopt);
 
 // Masked tokens do not exist: whatever they hold, even NaN, must not meet a weight of 0. They become 0 in x [B, Tk,
 // ...].
-at::Tensor real_tokens(const at::Tensor& x, const SoftmaxReadOptions& options);
+at::Tensor real_tokens(const at::Tensor& x, const OptionalTensor& key_mask);
 
 }  // namespace fem

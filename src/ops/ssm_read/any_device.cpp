@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
+#include "ops/autograd.h"
 #include "ops/chunks.h"
 #include "ops/ssm_read/ssm_read.h"
 
@@ -9,10 +10,10 @@ namespace fem {
 namespace {
 
 // Tokens: value, delta, B, C. Parameters: beta, A, D.
-ChunkScan chunks_of_ssm(const SsmInputs& in) {
+ChunkScan chunks_of(const SsmScanOp::Inputs& in) {
   constexpr int64_t kTokens = 32;
   const auto rows_of = [strict = in.strict, delayed = in.delayed](const ChunkRows& rows,
-                                                                  const OptionalTensor& initial) -> SsmInputs {
+                                                                  const OptionalTensor& initial) -> SsmScanOp::Inputs {
     const auto& [value, delta, B, C] = std::tie(rows.tokens[0], rows.tokens[1], rows.tokens[2], rows.tokens[3]);
     return {value,
             if_defined(rows.parameters[0]),
@@ -21,9 +22,9 @@ ChunkScan chunks_of_ssm(const SsmInputs& in) {
             B,
             C,
             rows.parameters[2],
+            initial,
             rows.real,
             std::nullopt,
-            initial,
             strict,
             delayed};
   };
@@ -32,7 +33,7 @@ ChunkScan chunks_of_ssm(const SsmInputs& in) {
   scan.token_memory = (2 + 2 * in.streams()) * in.A.numel();
   // The state from nothing, and the decay over the chunk.
   scan.summarise = [=](const ChunkRows& rows) -> std::vector<at::Tensor> {
-    const at::Tensor added = std::get<3>(ssm_scan_definition(rows_of(rows, std::nullopt)));
+    const at::Tensor added = SsmScanOp::definition(rows_of(rows, std::nullopt)).state;
     at::Tensor delta = rows.tokens[1].to(added.scalar_type());
     if (rows.real) delta = delta.masked_fill(rows.real->logical_not().unsqueeze(-1).unsqueeze(-1), 0);
     return {added, at::exp(delta.sum(1).unsqueeze(1).unsqueeze(-1) * rows.parameters[1])};
@@ -41,13 +42,13 @@ ChunkScan chunks_of_ssm(const SsmInputs& in) {
     return summary[1] * before + summary[0];
   };
   scan.read = [=](const ChunkRows& rows, const at::Tensor& before) -> std::vector<at::Tensor> {
-    const auto [mean, free_energy, log_normalizer, state, checkpoints] = ssm_scan_definition(rows_of(rows, before));
-    return {mean, rows.parameters[0].defined() ? free_energy : at::Tensor(), log_normalizer};
+    const ScanReads read = SsmScanOp::definition(rows_of(rows, before));
+    return {read.mean, read.free_energy, read.log_normalizer};
   };
   return scan;
 }
 
-ScanInputs scan_inputs(const SsmInputs& in) {
+ScanInputs scan_inputs(const SsmScanOp::Inputs& in) {
   const auto exact = in.value.options().dtype(at::toOpMathType(in.value.scalar_type()));
   const int64_t sequences = in.cu_seqlens ? in.cu_seqlens->size(0) - 1 : in.value.size(0);
   return {
@@ -60,30 +61,15 @@ ScanInputs scan_inputs(const SsmInputs& in) {
 
 }  // namespace
 
-SsmReadOutputs ssm_scan_in_chunks(const SsmInputs& in) {
-  if (in.value.numel() == 0) return ssm_scan_definition(in);
-  const ScanOutputs out = scan_in_chunks("ssm_read", chunks_of_ssm(in), scan_inputs(in));
-  return {out.reads[0], in.beta ? out.reads[1] : at::empty({0}, out.state.options()), out.reads[2], out.state,
-          at::empty({0}, out.state.options())};
+SsmScanOp::Outputs SsmScanOp::elsewhere(const Inputs& in) {
+  return in.value.numel() == 0 ? definition(in) : scan_in_chunks("ssm_read", chunks_of(in), scan_inputs(in));
 }
 
-SsmReadGradients ssm_scan_gradient_in_chunks(const SsmGrads& grads, const SsmInputs& in) {
-  if (in.value.numel() == 0) return ssm_scan_definition_gradient(grads, in);
-  const auto or_none = [](const OptionalTensor& x) { return x.value_or(at::Tensor()); };
-  const ScanGradients d = gradient_in_chunks(
-      "ssm_read", chunks_of_ssm(in), scan_inputs(in),
-      {{or_none(grads.mean), in.beta ? or_none(grads.free_energy) : at::Tensor(), or_none(grads.log_normalizer)},
-       or_none(grads.state)});
-  const auto dtype = in.value.scalar_type();
-  const at::Tensor absent = at::empty({0}, in.value.options());
-  return {d.tokens[0],
-          in.beta ? d.parameters[0].to(dtype) : absent,
-          d.tokens[1],
-          d.parameters[1].to(dtype),
-          d.tokens[2],
-          d.tokens[3],
-          d.parameters[2].to(dtype),
-          in.initial ? d.initial : absent};
+SsmScanOp::Inputs SsmScanOp::gradient_elsewhere(const BackwardOf<SsmScanOp>& b) {
+  if (b.in.value.numel() == 0) return gradient_of_definition(b);
+  const ScanGradients d = gradient_in_chunks("ssm_read", chunks_of(b.in), scan_inputs(b.in), b.grads);
+  return {d.tokens[0], d.parameters[0], d.tokens[1], d.parameters[1], d.tokens[2], d.tokens[3], d.parameters[2],
+          d.initial,   {},              {},          false,           false};
 }
 
 }  // namespace fem

@@ -2,8 +2,6 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
-#include "ops/differentiate.h"
-#include "ops/recurrent.h"
 #include "ops/sequences.h"
 #include "ops/ssm_read/ssm_read.h"
 
@@ -44,7 +42,7 @@ Scan scan(const at::Tensor& u, const at::Tensor& delta, const at::Tensor& A, con
 
 }  // namespace
 
-SsmReadOutputs ssm_scan_definition(const SsmInputs& in) {
+SsmScanOp::Outputs SsmScanOp::definition(const Inputs& in) {
   const at::Tensor value = real_tokens(wide(in.value), in.key_mask), delta = real_tokens(wide(in.delta), in.key_mask);
   const at::Tensor B = real_tokens(wide(in.B), in.key_mask), C = wide(in.C), A = wide(in.A);
   std::vector<at::Tensor> inputs{at::ones_like(value), value};
@@ -74,37 +72,9 @@ SsmReadOutputs ssm_scan_definition(const SsmInputs& in) {
   const at::Tensor one = sums.select(2, 0), empty = one == 0;
   const at::Tensor normalizer = one.masked_fill(empty, 1);
   const at::Tensor mean = sums.select(2, 1) / normalizer;
-  at::Tensor free_energy = at::empty({0}, value.options());
+  at::Tensor free_energy;
   if (in.beta) free_energy = (sums.select(2, 2) / normalizer).masked_fill(empty, 1).log() / wide(*in.beta);
-  return {mean.to(in.value.scalar_type()), free_energy, normalizer.log().masked_fill(empty, -INFINITY),
-          value.size(1) ? state : state.clone(), at::empty({0}, value.options())};
-}
-
-SsmReadGradients ssm_scan_definition_gradient(const SsmGrads& grads, const SsmInputs& in) {
-  const auto or_undefined = [](const OptionalTensor& x) { return x.value_or(at::Tensor()); };
-  const Definition definition = [&](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
-    const auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        ssm_scan_definition({x[0], if_defined(x[1]), x[2], x[3], x[4], x[5], x[6], in.key_mask, in.cu_seqlens,
-                             if_defined(x[7]), in.strict, in.delayed});
-    return {mean, in.beta ? free_energy : at::Tensor(), log_normalizer, state};
-  };
-  std::vector<at::Tensor> d = gradient_of(
-      definition, {in.value, or_undefined(in.beta), in.delta, in.A, in.B, in.C, in.D, or_undefined(in.initial)},
-      {or_undefined(grads.mean), or_undefined(grads.free_energy), or_undefined(grads.log_normalizer),
-       or_undefined(grads.state)});
-  for (at::Tensor& x : d)
-    if (!x.defined()) x = at::empty({0}, in.value.options());
-  return {d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]};
-}
-
-RecurrentRead ssm_read_definition(const at::Tensor& value, const OptionalTensor& beta, const Ssm& ssm,
-                                  const RecurrentReadOptions& options) {
-  return read_in_directions("ssm_read", value, beta, options, [&](const Direction& d) -> RecurrentRead {
-    const auto [mean, free_energy, log_normalizer, state, checkpoints] =
-        ssm_scan_definition({d.turn(value), beta, d.turn(ssm.delta), ssm.A, d.turn(ssm.B), d.turn(ssm.C), ssm.D,
-                             d.options.key_mask, d.options.cu_seqlens, d.options.initial, d.strict(), ssm.delayed});
-    return {{mean, beta ? free_energy : at::Tensor()}, log_normalizer, state};
-  });
+  return {mean.to(in.value.scalar_type()), free_energy, normalizer.log().masked_fill(empty, -INFINITY), state, {}};
 }
 
 }  // namespace fem

@@ -1,71 +1,41 @@
-// The registered operator fem::ssm_scan and its gradient, as C++ signatures.
+// fem::ssm_scan, the causal scan under ssm_read, as an operator (ops/operator.h). Kept are the inputs and the states before
+// every kChunk tokens.
 #pragma once
 
-#include <array>
-
 #include "fem/ops/ssm_read.h"
-#include "ops/operator.h"
-#include "ops/ssm_read/cpu/kernels.h"
+#include "ops/recurrent.h"
 
 namespace fem {
 
-// (mean, free_energy, log_normalizer, state, checkpoints) of the causal scan; free_energy has no elements without beta.
-// Of bfloat16 inputs all but mean are float32 (recurrent.h).
-using SsmReadOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using SsmScanOp = SsmReadOutputs(const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
-                                 const at::Tensor& A, const at::Tensor& B, const at::Tensor& C, const at::Tensor& D,
-                                 const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                 const OptionalTensor& initial, bool strict, bool delayed);
+struct SsmScanOp {
+  static constexpr const char* kSchema =
+      "ssm_scan(Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, "
+      "Tensor? initial=None, Tensor? key_mask=None, Tensor? cu_seqlens=None, bool strict=False, bool delayed=False) "
+      "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state, Tensor checkpoints)";
+  struct Inputs {
+    at::Tensor value;
+    OptionalTensor beta;
+    at::Tensor delta, A, B, C, D;
+    OptionalTensor initial, key_mask, cu_seqlens;
+    bool strict;   // i < t instead of i <= t: no D u, and the state as it decays into the token
+    bool delayed;  // the state before the token, whatever it is: Ssm::delayed
+    FEM_FIELDS(value, beta, delta, A, B, C, D, initial, key_mask, cu_seqlens, strict, delayed)
 
-// Gradients of (value, beta, delta, A, B, C, D, initial); no elements where the input is absent.
-using SsmReadGradients =
-    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using SsmScanBackwardOp = SsmReadGradients(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
-                                           const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
-                                           const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta,
-                                           const at::Tensor& A, const at::Tensor& B, const at::Tensor& C,
-                                           const at::Tensor& D, const OptionalTensor& key_mask,
-                                           const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict,
-                                           bool delayed, const at::Tensor& checkpoints);
+    int64_t streams() const { return beta ? 3 : 2; }  // 1, v, exp(beta v)
+  };
+  using Outputs = ScanReads;
+  static constexpr size_t kLearned = 8;
+  static constexpr size_t kConstantOutputs = 1;
+  static constexpr std::array<size_t, 1> kKeptOutputs{4};
+  static constexpr bool kTakesMissingGradients = true;
 
-SsmScanOp call_ssm_scan;                   // through the dispatcher
-SsmScanBackwardOp call_ssm_scan_backward;  // through the dispatcher
-
-// What both are given, gathered.
-struct SsmInputs {
-  at::Tensor value;
-  OptionalTensor beta;
-  at::Tensor delta, A, B, C, D;
-  OptionalTensor key_mask, cu_seqlens, initial;
-  bool strict;   // i < t instead of i <= t: no D u, and the state as it decays into the token
-  bool delayed;  // the state before the token, whatever it is: Ssm::delayed
-
-  int64_t streams() const { return beta ? 3 : 2; }  // 1, v, exp(beta v)
+  static void check(const Inputs& in);
+  static std::vector<Spec> outputs(const Inputs& in);
+  static Outputs definition(const Inputs& in);
+  static Outputs elsewhere(const Inputs& in);  // chunks side by side, on every device (any_device.cpp)
+  static Inputs gradient_elsewhere(const BackwardOf<SsmScanOp>& b);
+  static void kernel(const Inputs& in, Outputs& out);
+  static Inputs gradient_kernel(const BackwardOf<SsmScanOp>& b);
 };
-
-struct SsmGrads {
-  OptionalTensor mean, free_energy, log_normalizer, state;
-};
-
-// States at the checkpoints of the kernels, one per chunk and room for one more per sequence.
-inline std::array<c10::SymInt, 4> ssm_checkpoint_shape(const SsmInputs& in) {
-  using namespace ssm_kernels;
-  const auto batch = in.value.sym_size(0), tokens = in.value.sym_size(1);
-  const auto sequences = in.cu_seqlens ? in.cu_seqlens->sym_size(0) - 1 : batch;
-  const auto lines = (in.value.sym_size(2) * in.value.sym_size(3) + kChannels - 1) / kChannels;
-  return {batch * (tokens / kChunk) + sequences, in.streams(), in.A.sym_size(2), lines * kChannels};
-}
-
-SsmReadOutputs ssm_read_cpu(const SsmInputs& in);  // kernels, float32 and bfloat16 (cpu/launch.cpp)
-SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& in, const at::Tensor& checkpoints);
-
-// The definition in plain ATen (reference.cpp): any device and dtype; its gradient is differentiable again.
-SsmReadOutputs ssm_scan_definition(const SsmInputs& in);
-SsmScanOp ssm_scan_by_definition;
-SsmReadGradients ssm_scan_definition_gradient(const SsmGrads& grads, const SsmInputs& in);
-
-// The definition on chunks side by side, and its gradient: any device, linear memory (any_device.cpp).
-SsmReadOutputs ssm_scan_in_chunks(const SsmInputs& in);
-SsmReadGradients ssm_scan_gradient_in_chunks(const SsmGrads& grads, const SsmInputs& in);
 
 }  // namespace fem

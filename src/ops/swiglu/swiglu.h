@@ -1,4 +1,4 @@
-// The registered operator fem::swiglu and its gradient, as C++ signatures.
+// fem::swiglu as an operator (ops/operator.h).
 #pragma once
 
 #include "fem/ops/swiglu.h"
@@ -6,16 +6,23 @@
 
 namespace fem {
 
-using SwigluOp = at::Tensor(const at::Tensor& gate, const at::Tensor& up);
+struct SwigluOp {
+  static constexpr const char* kSchema = "swiglu(Tensor gate, Tensor up) -> Tensor y";
+  struct Inputs {
+    at::Tensor gate, up;
+    FEM_FIELDS(gate, up)
+  };
+  struct Outputs {
+    at::Tensor y;
+    FEM_FIELDS(y)
+  };
+  static constexpr size_t kLearned = 2;
 
-// Gradients of (gate, up).
-using SwigluBackwardOp = Tensors2(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up);
-
-SwigluOp call_swiglu;                   // through the dispatcher
-SwigluBackwardOp call_swiglu_backward;  // through the dispatcher
-SwigluOp swiglu_cpu;                    // kernels, float32 and bfloat16 (cpu/launch.cpp)
-SwigluBackwardOp swiglu_backward_cpu;
-SwigluOp swiglu_by_definition;     // plain ATen, differentiable
-SwigluBackwardOp swiglu_gradient;  // written out in ATen: any device and dtype, differentiable again
+  static void check(const Inputs& in);
+  static std::vector<Spec> outputs(const Inputs& in);
+  static Outputs definition(const Inputs& in);
+  static void kernel(const Inputs& in, Outputs& out);
+  static Inputs gradient_kernel(const BackwardOf<SwigluOp>& b);
+};
 
 }  // namespace fem

@@ -21,9 +21,9 @@ constexpr int64_t kLeastElements = 8192;  // tokens times channels for which ano
 constexpr int64_t kLeastChunks = 4;       // of a segment of a divided sequence
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
-class Inputs {
+class KernelInputs {
  public:
-  explicit Inputs(const ChannelInputs& in)
+  explicit KernelInputs(const ChannelScanOp::Inputs& in)
       : heads_(in.value.size(2)),
         width_(in.value.size(3)),
         beta_(in.beta ? in.beta->to(at::kFloat).contiguous() : at::Tensor()),
@@ -31,15 +31,15 @@ class Inputs {
         initial_(in.initial ? in.initial->contiguous() : at::Tensor()) {}
 
   // The tensor [B, T, H, V] as rows, in the dtype it has.
-  Rows add(const OptionalTensor& x) {
-    if (!x) return {};
-    const at::Tensor& kept = kept_.emplace_back(unit_stride(*x));
+  Rows add(const at::Tensor& x) {
+    if (!x.defined()) return {};
+    const at::Tensor& kept = kept_.emplace_back(unit_stride(x));
     flat_ &= kept.stride(2) == width_ || heads_ == 1;
     return {kept.const_data_ptr(), kept.scalar_type() == at::kBFloat16, kept.stride(0), kept.stride(1), kept.stride(2)};
   }
 
   // To be called after every add: only then it is known whether all tensors have the channels of all heads in a row.
-  void fill(Arguments& a, const ChannelInputs& in, const std::vector<Segment>& segments,
+  void fill(Arguments& a, const ChannelScanOp::Inputs& in, const std::vector<Segment>& segments,
             const at::Tensor& checkpoints) const {
     a.strict = in.strict;
     a.with_weights = in.log_weight.has_value();
@@ -63,7 +63,7 @@ class Inputs {
 };
 
 // Every sequence in one segment, or in several where there are fewer sequences and groups of channels than threads.
-std::vector<Segment> segments_of(const ChannelInputs& in) {
+std::vector<Segment> segments_of(const ChannelScanOp::Inputs& in) {
   const auto sequences = sequences_of(in.value.size(0), in.value.size(1), in.cu_seqlens, "channel_read");
   const auto count = static_cast<int64_t>(sequences.size());
   const int64_t channels = in.value.size(2) * in.value.size(3), threads = at::get_num_threads();
@@ -72,7 +72,7 @@ std::vector<Segment> segments_of(const ChannelInputs& in) {
   std::vector<Segment> segments;
   for (int64_t n = 0; n < count; ++n) {
     const Sequence& s = sequences[n];
-    // As checkpoint_shape has it.
+    // As outputs() has it.
     const int64_t checkpoint = in.cu_seqlens ? s.begin / kChunk + n : n * row;
     const int64_t chunks = (s.end - s.begin + kChunk - 1) / kChunk;
     const int64_t divided = std::clamp<int64_t>(chunks / kLeastChunks, 1, parts);
@@ -158,29 +158,21 @@ bool divided(const std::vector<Segment>& segments) {
 
 }  // namespace
 
-Tensors5 channel_read_cpu(const ChannelInputs& in) {
+void ChannelScanOp::kernel(const Inputs& in, Outputs& out) {
   const auto exact = in.value.options().dtype(at::kFloat);
-  const auto shape = in.value.sizes();
-  const at::Tensor mean = at::empty(shape, in.value.options());
-  const at::Tensor free_energy = in.beta ? at::empty(shape, exact) : at::empty({0}, exact);
-  const at::Tensor log_normalizer = at::empty(shape, exact);
-  // Zeros: room that no sequence needs must not differ from call to call.
-  const at::Tensor checkpoints = at::zeros_symint(checkpoint_shape(in), exact);
+  out.checkpoints.zero_();  // room that no sequence needs must not differ from call to call
   const std::vector<Segment> segments = segments_of(in);
-  const int64_t sequences = segments.empty() ? 0 : segments.back().sequence + 1;
-  const at::Tensor state = at::empty({sequences, 1 + in.streams(), shape[2], shape[3]}, exact);
-
-  Inputs inputs(in);
+  KernelInputs inputs(in);
   Forward a{};
   a.value = inputs.add(in.value);
-  a.log_weight = inputs.add(in.log_weight);
-  a.log_decay = inputs.add(in.log_decay);
-  inputs.fill(a, in, segments, checkpoints);
+  a.log_weight = inputs.add(or_undefined(in.log_weight));
+  a.log_decay = inputs.add(or_undefined(in.log_decay));
+  inputs.fill(a, in, segments, out.checkpoints);
   const bool low = in.value.scalar_type() == at::kBFloat16;
-  a.mean = {mean.data_ptr(), low};
-  a.free_energy = {free_energy.data_ptr(), false};
-  a.log_normalizer = {log_normalizer.data_ptr(), false};
-  a.state = state.data_ptr<float>();
+  a.mean = {out.mean.data_ptr(), low};
+  a.free_energy = {out.free_energy.data_ptr(), false};
+  a.log_normalizer = {out.log_normalizer.data_ptr(), false};
+  a.state = out.state.data_ptr<float>();
   const at::Tensor largest = at::empty({a.groups() * a.segment_count}, exact);
   a.largest = largest.data_ptr<float>();
   if (divided(segments)) {
@@ -193,39 +185,41 @@ Tensors5 channel_read_cpu(const ChannelInputs& in) {
   for_items(a, kStateFloats,
             [&, run = forward()](int64_t begin, int64_t end, float* scratch) { run(a, begin, end, scratch); });
   if (in.beta) check_exponents(largest, "channel_read");
-  return {mean, free_energy, log_normalizer, state, checkpoints};
 }
 
-Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelInputs& in,
-                                   const at::Tensor& checkpoints) {
+ChannelScanOp::Inputs ChannelScanOp::gradient_kernel(const BackwardOf<ChannelScanOp>& b) {
+  const Inputs& in = b.in;
   const auto exact = in.value.options().dtype(at::kFloat);
-  const auto none = [&] { return at::empty({0}, in.value.options()); };
-  const auto like = [&](const OptionalTensor& x) { return x ? at::empty(x->sizes(), x->options()) : none(); };
-  const at::Tensor grad_value = like(in.value), grad_log_weight = like(in.log_weight),
-                   grad_log_decay = like(in.log_decay), grad_initial = like(in.initial);
+  const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  const auto like_given = [&](const OptionalTensor& x) { return x ? OptionalTensor(like(*x)) : x; };
+  Inputs d;
+  d.value = like(in.value), d.log_weight = like_given(in.log_weight), d.log_decay = like_given(in.log_decay);
+  d.initial = like_given(in.initial);
   const std::vector<Segment> segments = segments_of(in);
 
-  Inputs inputs(in);
+  KernelInputs inputs(in);
   Backward a{};
   a.value = inputs.add(in.value);
-  a.log_weight = inputs.add(in.log_weight);
-  a.log_decay = inputs.add(in.log_decay);
-  a.grad_mean = inputs.add(grads.mean);
-  a.grad_free_energy = inputs.add(in.beta ? grads.free_energy : std::nullopt);
-  a.grad_log_normalizer = inputs.add(grads.log_normalizer);
-  const at::Tensor states = checkpoints.contiguous();
+  a.log_weight = inputs.add(or_undefined(in.log_weight));
+  a.log_decay = inputs.add(or_undefined(in.log_decay));
+  const auto as_float = [](const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; };
+  a.grad_mean = inputs.add(b.grads.mean.defined() ? b.grads.mean.to(in.value.scalar_type()) : at::Tensor());
+  a.grad_free_energy = inputs.add(in.beta ? as_float(b.grads.free_energy) : at::Tensor());
+  a.grad_log_normalizer = inputs.add(as_float(b.grads.log_normalizer));
+  const at::Tensor states = b.out.checkpoints.contiguous();
   inputs.fill(a, in, segments, states);
   const bool low = in.value.scalar_type() == at::kBFloat16;
-  a.grad_value = {grad_value.data_ptr(), low};
-  a.grad_log_weight = {grad_log_weight.data_ptr(), low};
-  a.grad_log_decay = {grad_log_decay.data_ptr(), low};
-  a.grad_initial = in.initial ? grad_initial.data_ptr<float>() : nullptr;
-  const at::Tensor grad_beta =
-      in.beta ? at::empty({a.segment_count, in.value.size(2), in.value.size(3)}, exact) : none();
-  a.grad_beta = in.beta ? grad_beta.data_ptr<float>() : nullptr;
+  const auto to = [](const OptionalTensor& x) { return x ? x->data_ptr() : nullptr; };
+  a.grad_value = {d.value.data_ptr(), low};
+  a.grad_log_weight = {to(d.log_weight), low};
+  a.grad_log_decay = {to(d.log_decay), low};
+  a.grad_initial = static_cast<float*>(to(d.initial));
+  const at::Tensor dbeta =
+      in.beta ? at::empty({a.segment_count, in.value.size(2), in.value.size(3)}, exact) : at::Tensor();
+  a.grad_beta = in.beta ? dbeta.data_ptr<float>() : nullptr;
 
   // The scale of a state is a choice of units: its gradient says nothing that those of the sums do not.
-  at::Tensor arriving = grads.state ? grads.state->contiguous() : at::Tensor();
+  at::Tensor arriving = b.grads.state.defined() ? as_float(b.grads.state).contiguous() : at::Tensor();
   if (divided(segments)) {
     const at::Tensor last = arriving;
     arriving = at::zeros({a.segment_count, a.streams(), in.value.size(2), in.value.size(3)}, exact);
@@ -244,8 +238,8 @@ Tensors5 channel_read_backward_cpu(const ChannelGradients& grads, const ChannelI
   }
   for_items(a, kReturningFloats,
             [&, run = backward()](int64_t begin, int64_t end, float* scratch) { run(a, begin, end, scratch); });
-  return {grad_value, in.beta ? grad_beta.sum(0).to(in.beta->scalar_type()) : none(), grad_log_weight, grad_log_decay,
-          grad_initial};
+  if (in.beta) d.beta = dbeta.sum(0);
+  return d;
 }
 
 }  // namespace fem

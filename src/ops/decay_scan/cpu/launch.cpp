@@ -16,27 +16,25 @@ int64_t items(const at::Tensor& h) { return h.size(0) * ((h.size(2) + kChannels 
 
 }  // namespace
 
-at::Tensor decay_scan_cpu(const at::Tensor& u, const at::Tensor& log_decay, const OptionalTensor& initial) {
-  const at::Tensor input = u.contiguous(), decay = log_decay.contiguous(), start = contiguous(initial);
-  const at::Tensor h = at::empty(u.sizes(), u.options());
+void DecayScanOp::kernel(const Inputs& in, Outputs& out) {
+  const at::Tensor u = in.u.contiguous(), decay = in.log_decay.contiguous(), start = contiguous(in.initial);
   const Scan a{u.scalar_type() == at::kBFloat16,
                u.size(0),
                u.size(1),
                u.size(2),
-               data_of(input),
+               data_of(u),
                data_of(decay),
                data_of(start),
-               h.data_ptr()};
-  at::parallel_for(0, items(h), 1, [&, run = scan()](int64_t begin, int64_t end) { run(a, begin, end); });
-  return h;
+               out.h.data_ptr()};
+  at::parallel_for(0, items(u), 1, [&, run = scan()](int64_t begin, int64_t end) { run(a, begin, end); });
 }
 
-Tensors3 decay_scan_backward_cpu(const at::Tensor& grad, const at::Tensor& log_decay, const OptionalTensor& initial,
-                                 const at::Tensor& h) {
-  const at::Tensor g = grad.to(h.scalar_type()).contiguous(), decay = log_decay.contiguous();
-  const at::Tensor start = contiguous(initial), output = h.contiguous();
-  const at::Tensor du = at::empty(h.sizes(), h.options()), ddecay = at::empty(h.sizes(), h.options());
-  const at::Tensor dinitial = initial ? at::empty(initial->sizes(), h.options()) : at::empty({0}, h.options());
+DecayScanOp::Inputs DecayScanOp::gradient_kernel(const BackwardOf<DecayScanOp>& b) {
+  const at::Tensor h = b.out.h.contiguous(), decay = b.in.log_decay.contiguous(), start = contiguous(b.in.initial);
+  const at::Tensor g = b.grads.h.to(h.scalar_type()).contiguous();
+  const auto like_h = [&](at::IntArrayRef shape) { return at::empty(shape, h.options()); };
+  const at::Tensor du = like_h(h.sizes()), ddecay = like_h(h.sizes());
+  const at::Tensor dinitial = like_h({h.size(0), start.defined() ? h.size(2) : 0});
   const ScanBackward a{h.scalar_type() == at::kBFloat16,
                        h.size(0),
                        h.size(1),
@@ -44,7 +42,7 @@ Tensors3 decay_scan_backward_cpu(const at::Tensor& grad, const at::Tensor& log_d
                        data_of(g),
                        data_of(decay),
                        data_of(start),
-                       data_of(output),
+                       data_of(h),
                        du.data_ptr(),
                        ddecay.data_ptr(),
                        dinitial.data_ptr()};

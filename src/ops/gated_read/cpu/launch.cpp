@@ -11,8 +11,14 @@ namespace {
 using namespace gate_kernels;
 
 // Contiguous tensors kept alive beside the arguments that point into them.
-struct Inputs {
+struct KernelInputs {
   at::Tensor mean, free_energy, temperature_logit, gate_logit;
+
+  explicit KernelInputs(const GatedReadOp::Inputs& in)
+      : mean(in.mean.contiguous()),
+        free_energy(of(in.free_energy)),
+        temperature_logit(of(in.temperature_logit)),
+        gate_logit(of(in.gate_logit)) {}
 
   void fill(Gates& a, double eps) const {
     const auto data_of = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; };
@@ -25,13 +31,10 @@ struct Inputs {
     a.temperature_logit = data_of(temperature_logit);
     a.gate_logit = data_of(gate_logit);
   }
-};
 
-Inputs contiguous(const at::Tensor& mean, const OptionalTensor& free_energy, const OptionalTensor& temperature_logit,
-                  const OptionalTensor& gate_logit) {
-  const auto of = [](const OptionalTensor& x) { return x ? x->contiguous() : at::Tensor(); };
-  return {mean.contiguous(), of(free_energy), of(temperature_logit), of(gate_logit)};
-}
+ private:
+  static at::Tensor of(const OptionalTensor& x) { return x ? x->contiguous() : at::Tensor(); }
+};
 
 template <typename Arguments>
 void for_rows(const at::Tensor& mean, const Arguments& a, void (*run)(const Arguments&, int64_t, int64_t, float*)) {
@@ -45,36 +48,30 @@ void for_rows(const at::Tensor& mean, const Arguments& a, void (*run)(const Argu
 
 }  // namespace
 
-at::Tensor gated_read_cpu(const at::Tensor& mean, const OptionalTensor& free_energy,
-                          const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit, double eps) {
-  const Inputs in = contiguous(mean, free_energy, temperature_logit, gate_logit);
-  const at::Tensor out = at::empty(mean.sizes(), mean.options());
+void GatedReadOp::kernel(const Inputs& in, Outputs& out) {
+  const KernelInputs inputs(in);
   GatesForward a{};
-  in.fill(a, eps);
-  a.out = out.data_ptr();
-  for_rows(mean, a, gates());
-  return out;
+  inputs.fill(a, in.eps);
+  a.out = out.y.data_ptr();
+  for_rows(in.mean, a, gates());
 }
 
-Tensors4 gated_read_backward_cpu(const at::Tensor& grad, const at::Tensor& mean, const OptionalTensor& free_energy,
-                                 const OptionalTensor& temperature_logit, const OptionalTensor& gate_logit,
-                                 double eps) {
-  const Inputs in = contiguous(mean, free_energy, temperature_logit, gate_logit);
-  const at::Tensor g = grad.to(mean.scalar_type()).contiguous();
-  const auto like = [&](bool present) {
-    return present ? at::empty(mean.sizes(), mean.options()) : at::empty({0}, mean.options());
-  };
-  const Tensors4 out{like(true), like(free_energy.has_value()), like(temperature_logit.has_value()),
-                     like(gate_logit.has_value())};
+GatedReadOp::Inputs GatedReadOp::gradient_kernel(const BackwardOf<GatedReadOp>& b) {
+  const KernelInputs inputs(b.in);
+  const at::Tensor grad = b.grads.y.to(b.in.mean.scalar_type()).contiguous();
+  const auto like = [](const at::Tensor& x) { return x.defined() ? at::empty(x.sizes(), x.options()) : x; };
+  const at::Tensor dmean = like(inputs.mean), dfree_energy = like(inputs.free_energy),
+                   dtemperature = like(inputs.temperature_logit), dgate = like(inputs.gate_logit);
+  const auto to = [](const at::Tensor& x) { return x.defined() ? x.data_ptr() : nullptr; };
   GatesBackward a{};
-  in.fill(a, eps);
-  a.grad = g.const_data_ptr();
-  a.grad_mean = std::get<0>(out).data_ptr();
-  a.grad_free_energy = std::get<1>(out).data_ptr();
-  a.grad_temperature = std::get<2>(out).data_ptr();
-  a.grad_gate = std::get<3>(out).data_ptr();
-  for_rows(mean, a, gates_backward());
-  return out;
+  inputs.fill(a, b.in.eps);
+  a.grad = grad.const_data_ptr();
+  a.grad_mean = to(dmean);
+  a.grad_free_energy = to(dfree_energy);
+  a.grad_temperature = to(dtemperature);
+  a.grad_gate = to(dgate);
+  for_rows(b.in.mean, a, gates_backward());
+  return {dmean, if_defined(dfree_energy), if_defined(dtemperature), if_defined(dgate), 0};
 }
 
 }  // namespace fem

@@ -17,7 +17,7 @@ struct Scan {
   float gate_eps, gate_floor, norm_eps;
   const void *u, *decay_logit, *gate_logit;
   const float *initial, *weight, *bias;
-  const bool *absent, *restart;
+  const bool *key_mask, *restart;
   float* h;
   void* units;
 };

@@ -36,6 +36,7 @@ Token token_at(const Scan& a, int64_t batch, int64_t channel, int64_t step) {
   return {token, token * a.channels + channel};
 }
 bool marked(const bool* marks, const Token& token) { return marks && marks[token.mark]; }
+bool is_padding(const Scan& a, const Token& token) { return a.key_mask && !a.key_mask[token.mark]; }
 
 template <typename Scalar>
 void scan_items(const Scan& a, int64_t begin, int64_t end) {
@@ -43,7 +44,7 @@ void scan_items(const Scan& a, int64_t begin, int64_t end) {
     Floats h = a.initial ? get(a.initial + batch * a.channels + channel) : Floats{};
     for (int64_t step = 0; step < a.tokens; ++step) {
       const Token token = token_at(a, batch, channel, step);
-      const bool absent = marked(a.absent, token);
+      const bool absent = is_padding(a, token);
       if (marked(a.restart, token))
         h = Floats{};
       else if (!absent)
@@ -61,7 +62,7 @@ void scan_items_backward(const ScanBackward& a, int64_t begin, int64_t end) {
     Floats carried{};  // a_{t+1} dh_{t+1}
     for (int64_t step = a.tokens - 1; step >= 0; --step) {
       const Token token = token_at(a, batch, channel, step);
-      const bool absent = marked(a.absent, token), restart = marked(a.restart, token);
+      const bool absent = is_padding(a, token), restart = marked(a.restart, token);
       const Floats dh = get(at<Scalar>(a.grad_u, token.channels)) + carried;
       Floats ddecay{};
       if (restart) {

@@ -26,18 +26,17 @@ const Number* data_of(const at::Tensor& x) {
 }
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
-struct Inputs {
+struct KernelInputs {
   at::Tensor query, key, value, beta, log_decay, key_mask, initial;
 
-  Inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
-         const OptionalTensor& log_decay, const OptionalTensor& key_mask, const OptionalTensor& initial)
-      : query(unit_stride(query)),
-        key(unit_stride(key)),
-        value(unit_stride(value)),
-        beta(beta ? beta->to(at::kFloat).contiguous() : at::Tensor()),
-        log_decay(log_decay.value_or(at::Tensor())),
-        key_mask(key_mask ? key_mask->contiguous() : at::Tensor()),
-        initial(initial ? initial->contiguous() : at::Tensor()) {}
+  explicit KernelInputs(const LinearScanOp::Inputs& in)
+      : query(unit_stride(in.query)),
+        key(unit_stride(in.key)),
+        value(unit_stride(in.value)),
+        beta(in.beta ? in.beta->to(at::kFloat).contiguous() : at::Tensor()),
+        log_decay(or_undefined(in.log_decay)),
+        key_mask(in.key_mask ? in.key_mask->contiguous() : at::Tensor()),
+        initial(in.initial ? in.initial->contiguous() : at::Tensor()) {}
 
   void fill(Arguments& a, bool strict, const at::Tensor& checkpoints) const {
     a.bfloat16 = value.scalar_type() == at::kBFloat16;
@@ -126,29 +125,19 @@ bool is_short(const Segment& s, const Arguments& a) {
 
 }  // namespace
 
-Tensors5 linear_read_cpu(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                         const OptionalTensor& beta, const OptionalTensor& log_decay, const OptionalTensor& key_mask,
-                         const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool strict) {
-  const Inputs in(query, key, value, beta, log_decay, key_mask, initial);
-  const std::vector<Sequence> sequences = sequences_of(value.size(0), value.size(1), cu_seqlens, "linear_read");
-  const auto float_options = value.options().dtype(at::kFloat);
-  const at::Tensor mean = at::empty(value.sizes(), value.options());
-  const at::Tensor free_energy = beta ? at::empty(value.sizes(), float_options) : at::empty({0}, float_options);
-  const at::Tensor log_normalizer = at::empty({value.size(0), value.size(1), value.size(2)}, float_options);
-  const at::Tensor state = at::empty({static_cast<int64_t>(sequences.size()), value.size(2), key.size(3),
-                                      linear_state_width(value, beta).expect_int()},
-                                     float_options);
-  // Zeros: room that no sequence needs must not differ from call to call.
-  const at::Tensor checkpoints = empty_linear_checkpoints(query, value, beta).zero_();
-
+void LinearScanOp::kernel(const Inputs& in, Outputs& out) {
+  const KernelInputs inputs(in);
+  const std::vector<Sequence> sequences =
+      sequences_of(in.value.size(0), in.value.size(1), in.cu_seqlens, "linear_read");
+  out.checkpoints.zero_();  // room that no sequence needs must not differ from call to call
+  if (out.state.numel() == 0) return;
   Forward a{};
-  in.fill(a, strict, checkpoints);
-  a.initial = data_of(in.initial);
-  a.mean = mean.data_ptr();
-  a.free_energy = beta ? free_energy.data_ptr<float>() : nullptr;
-  a.log_normalizer = log_normalizer.data_ptr<float>();
-  a.state = state.data_ptr<float>();
-  if (state.numel() == 0) return {mean, free_energy, log_normalizer, state, checkpoints};
+  inputs.fill(a, in.strict, out.checkpoints);
+  a.initial = data_of(inputs.initial);
+  a.mean = out.mean.data_ptr();
+  a.free_energy = in.beta ? out.free_energy.data_ptr<float>() : nullptr;
+  a.log_normalizer = out.log_normalizer.data_ptr<float>();
+  a.state = out.state.data_ptr<float>();
 
   const Work work(sequences, a.heads);
   const auto count = static_cast<int64_t>(work.segments.size());
@@ -165,7 +154,7 @@ Tensors5 linear_read_cpu(const at::Tensor& query, const at::Tensor& key, const a
           join()(a, work.segments[i], {begin, end}, starts.at(work.slots[i] + 1), starts.at(work.slots[i]));
     });
   }
-  const at::Tensor largest = at::empty({count, a.heads}, float_options);
+  const at::Tensor largest = at::empty({count, a.heads}, at::kFloat);
   work.run(a.heads, forward_scratch()(a), [&](int64_t, int64_t i, Heads heads, float* scratch) {
     const Segment& segment = work.segments[i];
     const float* start = work.slots[i] >= 0 && !segment.first ? starts.at(work.slots[i]) : nullptr;
@@ -173,52 +162,41 @@ Tensors5 linear_read_cpu(const at::Tensor& query, const at::Tensor& key, const a
     std::fill_n(largest.data_ptr<float>() + i * a.heads + heads.begin, heads.end - heads.begin, most);
   });
   check_exponents(largest, "linear_read");
-  return {mean, free_energy, log_normalizer, state, checkpoints};
 }
 
-Tensors6 linear_read_backward_cpu(const OptionalTensor& grad_mean, const OptionalTensor& grad_free_energy,
-                                  const OptionalTensor& grad_log_normalizer, const OptionalTensor& grad_state,
-                                  const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                  const OptionalTensor& beta, const OptionalTensor& log_decay,
-                                  const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens,
-                                  const OptionalTensor& initial, bool strict, const at::Tensor& mean,
-                                  const at::Tensor& free_energy, const at::Tensor& log_normalizer,
-                                  const at::Tensor& checkpoints) {
-  const Inputs in(query, key, value, beta, log_decay, key_mask, initial);
-  const std::vector<Sequence> sequences = sequences_of(value.size(0), value.size(1), cu_seqlens, "linear_read");
-  const auto rows = [](const OptionalTensor& x, at::ScalarType dtype) {
-    return x ? unit_stride(x->to(dtype)) : at::Tensor();
-  };
-  const auto exact = [](const OptionalTensor& x) { return x ? x->to(at::kFloat) : at::Tensor(); };
-  const at::Tensor dmean = rows(grad_mean, value.scalar_type());
-  const at::Tensor dfree = beta ? rows(grad_free_energy, at::kFloat) : at::Tensor();
-  const at::Tensor dlog = exact(grad_log_normalizer),
-                   dstate = grad_state ? exact(grad_state).contiguous() : at::Tensor();
-  const at::Tensor means = unit_stride(mean), energies = beta ? unit_stride(free_energy) : at::Tensor();
-  const at::Tensor states = checkpoints.contiguous();
-  const auto output = [&](const at::Tensor& x) {
-    return x.defined() ? at::empty(x.sizes(), x.options()) : at::empty({0}, value.options());
-  };
-  const at::Tensor grad_query = output(query), grad_key = output(key), grad_value = output(value);
-  const at::Tensor grad_log_decay = output(in.log_decay), grad_initial = output(in.initial);
+LinearScanOp::Inputs LinearScanOp::gradient_kernel(const BackwardOf<LinearScanOp>& b) {
+  const Inputs& in = b.in;
+  const KernelInputs inputs(in);
+  const std::vector<Sequence> sequences =
+      sequences_of(in.value.size(0), in.value.size(1), in.cu_seqlens, "linear_read");
+  const auto rows = [](const at::Tensor& x, at::ScalarType dtype) { return x.defined() ? unit_stride(x.to(dtype)) : x; };
+  const at::Tensor dmean = rows(b.grads.mean, in.value.scalar_type());
+  const at::Tensor dfree = in.beta ? rows(b.grads.free_energy, at::kFloat) : at::Tensor();
+  const at::Tensor dlog = b.grads.log_normalizer.defined() ? b.grads.log_normalizer.to(at::kFloat) : at::Tensor();
+  const at::Tensor dstate = b.grads.state.defined() ? b.grads.state.to(at::kFloat).contiguous() : at::Tensor();
+  const at::Tensor mean = unit_stride(b.out.mean), states = b.out.checkpoints.contiguous();
+  const at::Tensor free_energy = in.beta ? unit_stride(b.out.free_energy) : at::Tensor();
+  const auto like = [](const at::Tensor& x) { return x.defined() ? at::empty(x.sizes(), x.options()) : x; };
+  const at::Tensor dquery = like(in.query), dkey = like(in.key), dvalue = like(in.value);
+  const at::Tensor dlog_decay = like(inputs.log_decay), dinitial = like(inputs.initial);
 
   Backward a{};
-  in.fill(a, strict, states);
-  a.initial = data_of(in.initial);
-  a.mean = rows_of(means);
-  a.free_energy = rows_of(energies);
-  a.log_normalizer = rows_of(log_normalizer);
+  inputs.fill(a, in.strict, states);
+  a.initial = data_of(inputs.initial);
+  a.mean = rows_of(mean);
+  a.free_energy = rows_of(free_energy);
+  a.log_normalizer = rows_of(b.out.log_normalizer);
   a.grad_mean = rows_of(dmean);
   a.grad_free_energy = rows_of(dfree);
   a.grad_log_normalizer = rows_of(dlog);
   a.grad_state = data_of(dstate);
-  a.grad_query = grad_query.data_ptr();
-  a.grad_key = grad_key.data_ptr();
-  a.grad_value = grad_value.data_ptr();
-  a.grad_log_decay = log_decay ? grad_log_decay.data_ptr() : nullptr;
-  a.grad_initial = initial ? grad_initial.data_ptr<float>() : nullptr;
+  a.grad_query = dquery.data_ptr();
+  a.grad_key = dkey.data_ptr();
+  a.grad_value = dvalue.data_ptr();
+  a.grad_log_decay = dlog_decay.defined() ? dlog_decay.data_ptr() : nullptr;
+  a.grad_initial = dinitial.defined() ? dinitial.data_ptr<float>() : nullptr;
 
-  const at::Tensor grad_beta = at::zeros({at::get_num_threads(), a.heads, beta ? a.value_width : 0}, at::kDouble);
+  const at::Tensor dbeta = at::zeros({at::get_num_threads(), a.heads, in.beta ? a.value_width : 0}, at::kDouble);
   if (!sequences.empty() && a.heads > 0) {
     const Work work(sequences, a.heads);
     const Slots ends(work, a);
@@ -236,12 +214,10 @@ Tensors6 linear_read_backward_cpu(const OptionalTensor& grad_mean, const Optiona
     }
     work.run(a.heads, backward_scratch()(a), [&](int64_t part, int64_t i, Heads heads, float* scratch) {
       const float* end = work.slots[i] >= 0 && !work.segments[i].last ? ends.at(work.slots[i]) : nullptr;
-      backward()(a, work.segments[i], heads, end, grad_beta.data_ptr<double>() + part * grad_beta.stride(0), scratch);
+      backward()(a, work.segments[i], heads, end, dbeta.data_ptr<double>() + part * dbeta.stride(0), scratch);
     });
   }
-  return {grad_query,     grad_key,
-          grad_value,     beta ? grad_beta.sum(0).to(beta->scalar_type()) : at::empty({0}, value.options()),
-          grad_log_decay, grad_initial};
+  return {dquery, dkey, dvalue, dbeta.sum(0), if_defined(dlog_decay), if_defined(dinitial), {}, {}, false};
 }
 
 }  // namespace fem

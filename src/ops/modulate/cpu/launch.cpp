@@ -12,16 +12,15 @@ namespace {
 
 using namespace modulate_kernels;
 
-at::Tensor contiguous(const OptionalTensor& x) { return x ? x->contiguous() : at::Tensor(); }
 const void* data_of(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
 Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 
-// How positions become angles, and the turn from one position to the next.
-struct Turning {
+// How positions become angles, and the step from one position to the next.
+struct Rotating {
   at::Tensor positions, frequency, step;
   Angles angles{};
 
-  Turning(const OptionalTensor& given_positions, const OptionalTensor& given_frequency, bool halves) {
+  Rotating(const OptionalTensor& given_positions, const OptionalTensor& given_frequency, bool halves) {
     if (!given_positions) return;
     positions = given_positions->to(at::kLong).contiguous();
     frequency = given_frequency->contiguous();
@@ -38,19 +37,18 @@ struct Turning {
 };
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
-struct Inputs {
+struct KernelInputs {
   at::Tensor x, hidden, weight, limit;
-  Turning turning;
+  Rotating rotating;
 
-  Inputs(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-         const OptionalTensor& positions, const OptionalTensor& frequency, bool halves, const OptionalTensor& limit)
-      : x(unit_stride(x)),
-        hidden(contiguous(hidden)),
-        weight(weight ? unit_stride(*weight) : at::Tensor()),
-        limit(limit ? limit->to(at::kFloat).contiguous() : at::Tensor()),
-        turning(positions, frequency, halves) {}
+  explicit KernelInputs(const ModulateOp::Inputs& in)
+      : x(unit_stride(in.x)),
+        hidden(in.hidden ? in.hidden->contiguous() : at::Tensor()),
+        weight(in.weight ? unit_stride(*in.weight) : at::Tensor()),
+        limit(in.limit ? in.limit->to(at::kFloat).contiguous() : at::Tensor()),
+        rotating(in.positions, in.frequency, in.halves) {}
 
-  void fill(Modulate& a, std::optional<double> floor, bool added) const {
+  void fill(Modulate& a, const ModulateOp::Inputs& in) const {
     a.bfloat16 = x.scalar_type() == at::kBFloat16;
     a.rows = x.size(0) * x.size(1);
     a.tokens = x.size(1);
@@ -61,10 +59,10 @@ struct Inputs {
     a.hidden = a.hidden_width ? data_of(hidden) : nullptr;
     a.weight = data_of(weight);
     a.weight_row = weight.defined() ? weight.stride(0) : 0;
-    a.angles = turning.angles;
-    a.added = added;
-    a.positive = floor.has_value();
-    a.floor = static_cast<float>(floor.value_or(0));
+    a.angles = rotating.angles;
+    a.added = in.added;
+    a.positive = in.floor.has_value();
+    a.floor = static_cast<float>(in.floor.value_or(0));
     a.limit = limit.defined() ? limit.const_data_ptr<float>() : nullptr;
   }
 };
@@ -89,61 +87,50 @@ int64_t blocks_of(const Modulate& a) { return (a.rows + kBlockRows - 1) / kBlock
 
 }  // namespace
 
-at::Tensor modulate_cpu(const at::Tensor& x, const OptionalTensor& hidden, const OptionalTensor& weight,
-                        const OptionalTensor& positions, const OptionalTensor& frequency, std::optional<double> floor,
-                        const OptionalTensor& limit, bool added, bool halves) {
-  const Inputs in(x, hidden, weight, positions, frequency, halves, limit);
-  const at::Tensor y = at::empty(x.sizes(), x.options());
-  if (y.numel() == 0) return y;
+void ModulateOp::kernel(const Inputs& in, Outputs& out) {
+  if (out.y.numel() == 0) return;
+  const KernelInputs inputs(in);
   Modulate a{};
-  in.fill(a, floor, added);
-  a.y = y.data_ptr();
-  const auto float_options = x.options().dtype(at::kFloat);
+  inputs.fill(a, in);
+  a.y = out.y.data_ptr();
   const Sizes size = sizes()(a);
-  const PackedWeight packed(a, size, /*backward=*/false, float_options);
+  const PackedWeight packed(a, size, /*backward=*/false, at::kFloat);
   run_jobs(blocks_of(a), size.scratch,
            [&, run = forward()](int64_t block, float* scratch) { run(a, packed.view(), block, block + 1, scratch); });
-  return y;
 }
 
-Tensors4 modulate_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const OptionalTensor& hidden,
-                               const OptionalTensor& weight, const OptionalTensor& positions,
-                               const OptionalTensor& frequency, std::optional<double> floor,
-                               const OptionalTensor& limit, bool added, bool halves) {
-  const Inputs in(x, hidden, weight, positions, frequency, halves, limit);
-  const at::Tensor dy = unit_stride(grad.to(x.scalar_type()));
-  const auto none = [&] { return at::empty({0}, x.options()); };
-  const at::Tensor dx = at::empty(x.sizes(), x.options());
-  const at::Tensor dhidden = hidden ? at::empty(hidden->sizes(), x.options()) : none();
-  if (dx.numel() == 0)
-    return {dx, hidden ? dhidden.zero_() : dhidden, weight ? at::zeros_like(*weight) : none(),
-            limit ? at::zeros_like(*limit) : none()};
+ModulateOp::Inputs ModulateOp::gradient_kernel(const BackwardOf<ModulateOp>& b) {
+  const at::Tensor& x = b.in.x;
+  Inputs d;
+  d.x = at::empty(x.sizes(), x.options());
+  if (x.numel() == 0) return d;
+  const KernelInputs inputs(b.in);
+  const at::Tensor dy = unit_stride(b.grads.y.to(x.scalar_type()));
   ModulateBackward a{};
-  in.fill(a, floor, added);
+  inputs.fill(a, b.in);
+  if (a.hidden) d.hidden = at::empty(inputs.hidden.sizes(), x.options());
   a.grad = rows_of(dy);
-  a.grad_x = dx.data_ptr();
-  a.grad_hidden = a.hidden ? dhidden.data_ptr() : nullptr;
-  const auto float_options = x.options().dtype(at::kFloat);
+  a.grad_x = d.x.data_ptr();
+  a.grad_hidden = a.hidden ? d.hidden->data_ptr() : nullptr;
   const Sizes size = sizes()(a);
-  const PackedWeight packed(a, size, /*backward=*/true, float_options);
+  const PackedWeight packed(a, size, /*backward=*/true, at::kFloat);
 
   // Each part sums the gradients of weight and limit in memory of its own; the sums are added in order.
   const int64_t columns = a.heads * a.width, blocks = blocks_of(a);
   const int64_t parts = std::min<int64_t>(at::get_num_threads(), blocks);
-  const at::Tensor weight_sums = at::zeros({parts, a.hidden ? columns : 0, size.hidden_row}, float_options);
-  const at::Tensor limit_sums = at::zeros({parts, limit ? columns : 0}, float_options);
+  const at::Tensor weight_sums = at::zeros({parts, a.hidden ? columns : 0, size.hidden_row}, at::kFloat);
+  const at::Tensor limit_sums = at::zeros({parts, a.limit ? columns : 0}, at::kFloat);
   at::parallel_for(0, parts, 1, [&, run = backward()](int64_t first, int64_t last) {
-    const at::Tensor scratch = at::empty({size.scratch}, float_options);
+    const at::Tensor scratch = at::empty({size.scratch}, at::kFloat);
     for (int64_t part = first; part < last; ++part)
       run(a, packed.view(),
           {weight_sums.data_ptr<float>() + part * columns * size.hidden_row,
            limit_sums.data_ptr<float>() + part * columns},
           part * blocks / parts, (part + 1) * blocks / parts, scratch.data_ptr<float>());
   });
-  at::Tensor dweight = none(), dlimit = none();
-  if (hidden) dweight = weight_sums.sum(0).slice(1, 0, weight->size(0)).t().to(weight->scalar_type()).contiguous();
-  if (limit) dlimit = limit_sums.sum(0).view(limit->sizes()).to(limit->scalar_type());
-  return {dx, dhidden, dweight, dlimit};
+  if (a.hidden) d.weight = weight_sums.sum(0).slice(1, 0, a.hidden_width).t().to(x.scalar_type());
+  if (a.limit) d.limit = limit_sums.sum(0).view({a.heads, a.width}).to(x.scalar_type());
+  return d;
 }
 
 }  // namespace fem

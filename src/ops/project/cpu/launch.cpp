@@ -28,7 +28,7 @@ struct Call {
   std::vector<Layer> layers;
   Project a{};
 
-  Call(const at::Tensor& x, at::TensorList weights) : x(x.contiguous()) {
+  Call(const at::Tensor& x, const TensorVector& weights) : x(x.contiguous()) {
     for (const at::Tensor& weight : weights) {
       this->weights.push_back(weight.contiguous());
       Layer layer{};
@@ -78,20 +78,14 @@ struct Call {
 
 }  // namespace
 
-TensorVector project_cpu(const at::Tensor& x, at::TensorList weights, at::TensorList biases) {
-  Call call(x, weights);
-  TensorVector outputs;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    std::vector<int64_t> shape = x.sizes().vec();
-    shape.back() = weights[i].size(0);
-    outputs.push_back(at::empty(shape, x.options()));
-    call.layers[i].y = outputs.back().data_ptr();
-    if (!biases.empty()) call.layers[i].bias = call.hold(biases[i]);
+void ProjectOp::kernel(const Inputs& in, Outputs& out) {
+  Call call(in.x, in.weights);
+  for (size_t i = 0; i < in.weights.size(); ++i) {
+    call.layers[i].y = out.y[i].data_ptr();
+    if (!in.biases.empty()) call.layers[i].bias = call.hold(in.biases[i]);
   }
   const Project& a = call.a;
-  if (a.rows == 0) return outputs;
-  if (a.depth == 0) return project_by_definition(x, weights, biases);
-
+  if (a.rows == 0) return;
   if (a.rows <= kFewRows) {
     const std::vector<Piece> pieces = call.pieces(kPieceRows, 1, a.depth);
     run_jobs(static_cast<int64_t>(pieces.size()), a.bfloat16 ? kFewRows * a.depth : 0,
@@ -107,31 +101,29 @@ TensorVector project_cpu(const at::Tensor& x, at::TensorList weights, at::Tensor
     run_jobs(blocks_of(a.rows, a.block_rows), scratch_floats()(a),
              [&, run = forward()](int64_t block, float* memory) { run(a, block, memory); });
   }
-  return outputs;
 }
 
-ProjectGradients project_backward_cpu(at::TensorList grads, const at::Tensor& x, at::TensorList weights, bool input,
-                                      bool biased) {
-  Call call(x, weights);
+ProjectOp::Inputs ProjectOp::gradient_kernel(const BackwardOf<ProjectOp>& b) {
+  const at::Tensor& x = b.in.x;
+  Call call(x, b.in.weights);
   const Project& a = call.a;
-  if (a.rows == 0 || a.depth == 0) return project_gradient(grads, x, weights, input, biased);
-  ProjectGradients d;
-  auto& [dx, dweights, dbiases] = d;
-  dx = at::empty(input ? x.sizes() : at::IntArrayRef{0}, x.options());
-  for (size_t i = 0; i < weights.size(); ++i) {
+  if (a.rows == 0) return gradient(b);
+  Inputs d;
+  for (size_t i = 0; i < b.in.weights.size(); ++i) {
     Layer& layer = call.layers[i];
-    layer.y = const_cast<void*>(call.hold(grads[i].to(x.scalar_type())));
-    dweights.push_back(at::empty(weights[i].sizes(), x.options()));
-    layer.grad_weight = dweights.back().data_ptr();
-    if (!biased) continue;
-    dbiases.push_back(at::empty({weights[i].size(0)}, x.options()));
-    layer.grad_bias = dbiases.back().data_ptr();
+    layer.y = const_cast<void*>(call.hold(b.grads.y[i].to(x.scalar_type())));
+    d.weights.push_back(at::empty(b.in.weights[i].sizes(), x.options()));
+    layer.grad_weight = d.weights.back().data_ptr();
+    if (b.in.biases.empty()) continue;
+    d.biases.push_back(at::empty({layer.width}, x.options()));
+    layer.grad_bias = d.biases.back().data_ptr();
   }
   const int64_t scratch = scratch_floats()(a);
-  if (input) {
+  if (b.wanted[0]) {
+    d.x = at::empty(x.sizes(), x.options());
     call.pack_weights(transposed_weight_panels(), pack_weight_transposed());
     run_jobs(blocks_of(a.rows, a.block_rows), scratch,
-             [&, run = backward_input()](int64_t block, float* memory) { run(a, block, dx.data_ptr(), memory); });
+             [&, run = backward_input()](int64_t block, float* memory) { run(a, block, d.x.data_ptr(), memory); });
   }
   float* panels = call.take(input_panels()(a));
   run_jobs(blocks_of(a.rows, kInputRows), 0, [&, run = pack_input()](int64_t block, float*) { run(a, block, panels); });

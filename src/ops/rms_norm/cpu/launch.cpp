@@ -24,25 +24,24 @@ void fill(Norm& a, const at::Tensor& x, const at::Tensor& scale, double eps) {
 
 }  // namespace
 
-at::Tensor rms_norm_cpu(const at::Tensor& x, const at::Tensor& scale, double eps) {
-  const at::Tensor y = at::empty(x.sizes(), x.options());
-  if (y.numel() == 0) return y;
-  const at::Tensor rows = x.contiguous(), factor = scale.to(at::kFloat).contiguous();
+void RmsNormOp::kernel(const Inputs& in, Outputs& out) {
+  if (out.y.numel() == 0) return;
+  const at::Tensor rows = in.x.contiguous(), factor = in.scale.to(at::kFloat).contiguous();
   NormForward a{};
-  fill(a, rows, factor, eps);
-  a.y = y.data_ptr();
-  at::parallel_for(0, x.numel() / a.width, std::max<int64_t>(1, kGrain / a.width),
+  fill(a, rows, factor, in.eps);
+  a.y = out.y.data_ptr();
+  at::parallel_for(0, rows.numel() / a.width, std::max<int64_t>(1, kGrain / a.width),
                    [&, run = norm()](int64_t begin, int64_t end) { run(a, begin, end); });
-  return y;
 }
 
-Tensors2 rms_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale, double eps) {
+RmsNormOp::Inputs RmsNormOp::gradient_kernel(const BackwardOf<RmsNormOp>& b) {
+  const at::Tensor &x = b.in.x, &scale = b.in.scale;
   const at::Tensor dx = at::empty(x.sizes(), x.options());
-  if (dx.numel() == 0) return {dx, at::zeros(scale.sizes(), scale.options())};
+  if (dx.numel() == 0) return {dx, at::zeros(scale.sizes(), scale.options()), 0};
   const at::Tensor rows = x.contiguous(), factor = scale.to(at::kFloat).contiguous();
-  const at::Tensor dy = grad.to(x.scalar_type()).contiguous();
+  const at::Tensor dy = b.grads.y.to(x.scalar_type()).contiguous();
   NormBackward a{};
-  fill(a, rows, factor, eps);
+  fill(a, rows, factor, b.in.eps);
   a.grad = dy.const_data_ptr();
   a.grad_x = dx.data_ptr();
 
@@ -54,7 +53,7 @@ Tensors2 rms_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, cons
     for (int64_t part = first; part < last; ++part)
       run(a, sums.data_ptr<float>() + part * a.width, part * count / parts, (part + 1) * count / parts);
   });
-  return {dx, sums.sum(0).to(scale.scalar_type())};
+  return {dx, sums.sum(0).to(scale.scalar_type()), 0};
 }
 
 }  // namespace fem

@@ -85,6 +85,10 @@ void query_block(const Backward& a, const Scratch& s, const HeadScratch& h, int6
                           [&](int64_t, int64_t) { return Range{0, mix}; });
   }
 
+  if (is_biased(a))
+    for (int64_t m = 0; m < count; ++m)
+      for (int64_t n = 0; n < keys; ++n) s.weights[m * kScoreRow + n] += bias_of(a, head, begin + m, base + n);
+
   const float* lse = a.log_normalizer + (batch * a.queries + begin) * a.heads + head;
   const bool all_visible =
       !a.key_mask && keys == kKeys && a.key_begin[begin + count - 1] <= base && a.key_end[begin] >= base + keys;
@@ -102,6 +106,13 @@ void query_block(const Backward& a, const Scratch& s, const HeadScratch& h, int6
                        return select((key >= a.key_begin[begin + m]) & (key < a.key_end[begin + m]), x, Floats{});
                      });
   }
+
+  if (a.grad_bias)
+    for (int64_t m = 0; m < count; ++m) {
+      float* to = a.grad_bias + head * a.bias.head + (begin + m) * a.keys + base;
+      const Range seen = seen_keys(m, m);
+      for (int64_t n = seen.from; n < seen.to; ++n) to[n] += s.dscores[m * kScoreRow + n];
+    }
 
   // dM <- dM + P^T G
   for (int64_t c = 0; c < mixed_columns; c += kPanel)

@@ -46,6 +46,16 @@ inline const float* offset_of(const Arguments& a, int64_t batch, int64_t head) {
   return a.offset ? a.offset + (batch * a.heads + head) * a.value_width : nullptr;
 }
 
+inline bool is_biased(const Arguments& a) { return a.bias.values || a.bias.slopes; }
+
+// b_{t,i} of one head.
+inline float bias_of(const Arguments& a, int64_t head, int64_t t, int64_t i) {
+  const int64_t distance = t + a.bias.offset - i;
+  float b = a.bias.values ? a.bias.values[head * a.bias.head + t * a.keys + i] : 0;
+  if (a.bias.slopes) b -= a.bias.slopes[head] * static_cast<float>(distance < 0 ? -distance : distance);
+  return b;
+}
+
 // Calls put(n, column, vector) for every vector of [v, exp(beta v) - o] of the keys [begin, begin + count) of one head.
 // Masked keys mix as 0. Returns the largest |beta v|.
 template <typename Scalar, typename Put>

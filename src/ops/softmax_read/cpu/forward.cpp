@@ -130,6 +130,10 @@ void query_block(const Forward& a, const Scratch& s, int64_t batch, int64_t head
       // S^T <- K Q^T, and P^T while the panel is in the first-level cache
       multiply_panel<false>(rows.from, rows.to, {key + base * a.key_width, a.key_width, 1}, s.query + m * a.key_width,
                             s.scores + m, kScoreRow, [&](int64_t, int64_t) { return Range{0, a.key_width}; });
+      if (is_biased(a))
+        for (int64_t q = m; q < lesser(m + kPanel, count); ++q)
+          for (int64_t n = rows.from; n < rows.to; ++n)
+            s.scores[n * kScoreRow + q] += bias_of(a, head, begin + q, base + n);
       // A tile of queries of the second product may straddle two panels: weights are due where either has any.
       const Range due = sees(greater(m - kTileRows, 0), m + kPanel + kTileRows, base);
       const bool whole = all_visible && m + kPanel <= count;

@@ -17,12 +17,21 @@ struct OutputRows {
   int64_t batch, token, head;
 };
 
+// What is added to the score of query t and key i.
+struct Bias {
+  const float* values;  // [H or 1, Tq, Tk], or null
+  int64_t head;         // from one head to the next, 0: the same for all
+  const float* slopes;  // [H], or null: - slope |t + offset - i|
+  int64_t offset;       // position of the first query among the keys
+};
+
 struct Arguments {
   bool bfloat16;  // else float32
   int64_t batch, heads, queries, keys, key_width, value_width;
   float scale;
   Rows query, key, value;
   const float* beta;                       // [H, V], null: mean only
+  Bias bias;
   const int32_t *key_begin, *key_end;      // [Tq] query t sees keys [begin, end) ...
   const int32_t *query_begin, *query_end;  // [Tk] ... and key i is seen by queries [begin, end); backward only
   const bool* key_mask;                    // [B, Tk] of real tokens, or null
@@ -44,6 +53,7 @@ struct Backward : Arguments {
   Rows free_energy, grad_free_energy;  // float32
   const float* log_normalizer;         // [B, Tq, H]
   OutputRows grad_query, grad_key, grad_value;
+  float* grad_bias;  // [H or 1, Tq, Tk] added to, or null
 };
 
 struct Blocks {

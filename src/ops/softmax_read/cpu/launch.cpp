@@ -26,37 +26,47 @@ Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.s
 OutputRows output_rows_of(const at::Tensor& x) { return {x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
-struct Inputs {
-  at::Tensor query, key, value, beta, key_mask;
+struct KernelInputs {
+  at::Tensor query, key, value, beta, bias, slopes, key_mask;
   Intervals keys_of_query;
+  bool causal;
 
-  Inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
-         bool causal, std::optional<int64_t> window, const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens)
-      : query(unit_stride(query)),
-        key(unit_stride(key)),
-        value(unit_stride(value)),
-        beta(beta ? beta->to(at::kFloat).contiguous() : at::Tensor()),
-        key_mask(key_mask ? key_mask->contiguous() : at::Tensor()),
-        keys_of_query(visible_intervals(query.size(1), key.size(1), causal, window, cu_seqlens)) {}
+  explicit KernelInputs(const SoftmaxReadOp::Inputs& in)
+      : query(unit_stride(in.query)),
+        key(unit_stride(in.key)),
+        value(unit_stride(in.value)),
+        beta(as_float(in.beta)),
+        bias(as_float(in.bias)),
+        slopes(as_float(in.slopes)),
+        key_mask(in.key_mask ? in.key_mask->contiguous() : at::Tensor()),
+        keys_of_query(visible_intervals(query.size(1), key.size(1), in.causal, in.window, in.cu_seqlens)),
+        causal(in.causal) {}
 
-  void fill(Arguments& a, std::optional<double> scale) const {
+  void fill(Arguments& a, double scale) const {
     a.bfloat16 = query.scalar_type() == at::kBFloat16;
-    a.unit = a.bfloat16 ? matrix_unit() : nullptr;
+    // The matrix unit's kernels know no bias.
+    a.unit = a.bfloat16 && !bias.defined() && !slopes.defined() ? matrix_unit() : nullptr;
     a.batch = query.size(0);
     a.heads = query.size(2);
     a.queries = query.size(1);
     a.keys = key.size(1);
     a.key_width = query.size(3);
     a.value_width = value.size(3);
-    a.scale = static_cast<float>(scale.value_or(1 / std::sqrt(static_cast<double>(a.key_width))));
+    a.scale = static_cast<float>(scale);
     a.query = rows_of(query);
     a.key = rows_of(key);
     a.value = rows_of(value);
-    a.beta = beta.defined() ? beta.const_data_ptr<float>() : nullptr;
+    a.beta = data_of(beta);
+    a.bias = {data_of(bias), bias.defined() && bias.size(0) > 1 ? a.queries * a.keys : 0, data_of(slopes),
+              causal ? a.keys - a.queries : 0};
     a.key_begin = keys_of_query.begin.data();
     a.key_end = keys_of_query.end.data();
     a.key_mask = key_mask.defined() ? key_mask.const_data_ptr<bool>() : nullptr;
   }
+
+ private:
+  static at::Tensor as_float(const OptionalTensor& x) { return x ? x->to(at::kFloat).contiguous() : at::Tensor(); }
+  static const float* data_of(const at::Tensor& x) { return x.defined() ? x.const_data_ptr<float>() : nullptr; }
 };
 
 // How many pairs each block of queries (or keys) of a head has to work through.
@@ -102,46 +112,37 @@ struct DividedHead {
 
 }  // namespace
 
-Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                          const OptionalTensor& beta, std::optional<double> scale, bool causal,
-                          std::optional<int64_t> window, const OptionalTensor& key_mask,
-                          const OptionalTensor& cu_seqlens) {
-  const Inputs in(query, key, value, beta, causal, window, key_mask, cu_seqlens);
-  const auto float_options = query.options().dtype(at::kFloat);
-  const std::vector<int64_t> shape{query.size(0), query.size(1), query.size(2), value.size(3)};
-  const at::Tensor mean = at::empty(shape, query.options());
-  const at::Tensor free_energy = beta ? at::empty(shape, float_options) : at::empty({0}, float_options);
-  const at::Tensor log_normalizer = at::empty({shape[0], shape[1], shape[2]}, float_options);
-
+void SoftmaxReadOp::kernel(const Inputs& in, Outputs& out) {
+  const KernelInputs inputs(in);
   Forward a{};
-  in.fill(a, scale);
-  a.mean = mean.data_ptr();
-  a.free_energy = beta ? free_energy.data_ptr<float>() : nullptr;
-  a.log_normalizer = log_normalizer.data_ptr<float>();
+  inputs.fill(a, in.scale_of_scores());
+  a.mean = out.mean.data_ptr();
+  a.free_energy = in.beta ? out.free_energy.data_ptr<float>() : nullptr;
+  a.log_normalizer = out.log_normalizer.data_ptr<float>();
   const int64_t heads = a.batch * a.heads, parts = at::get_num_threads();
-  if (heads == 0 || a.queries == 0) return {mean, free_energy, log_normalizer};
+  if (heads == 0 || a.queries == 0) return;
 
   if (a.queries <= kFewQueries) {
     const int64_t splits = std::clamp<int64_t>(a.keys / kFewKeys, 1, (parts + a.batch - 1) / a.batch);
     const int64_t items = a.batch * splits;
-    const at::Tensor largest = at::empty({items * a.queries * a.heads}, float_options);
-    const at::Tensor sums = at::empty({items * a.queries * a.heads * step_floats()(a)}, float_options);
+    const at::Tensor largest = at::empty({items * a.queries * a.heads}, at::kFloat);
+    const at::Tensor sums = at::empty({items * a.queries * a.heads * step_floats()(a)}, at::kFloat);
     a.largest = largest.data_ptr<float>();
     float* memory = sums.data_ptr<float>();
     at::parallel_for(0, items, 1,
                      [&, run = step()](int64_t begin, int64_t end) { run(a, splits, begin, end, memory); });
     check_exponents(largest, "softmax_read");
     finish_step()(a, splits, memory);
-    return {mean, free_energy, log_normalizer};
+    return;
   }
 
   const at::Tensor offsets = offsets_of(a);
   const Blocks blocks = (a.unit ? bf16::forward_blocks() : forward_blocks())(a);
   const int64_t packed = heads * ((a.keys + blocks.keys - 1) / blocks.keys);
   const int64_t block_floats = (a.unit ? bf16::mixed_block_floats() : mixed_block_floats())(a);
-  const at::Tensor mixed = at::empty({packed, block_floats}, float_options);
-  const at::Tensor largest = at::empty({packed}, float_options);
-  const at::Tensor keys_packed = at::empty({a.unit ? 0 : heads, a.keys, a.key_width}, float_options);
+  const at::Tensor mixed = at::empty({packed, block_floats}, at::kFloat);
+  const at::Tensor largest = at::empty({packed}, at::kFloat);
+  const at::Tensor keys_packed = at::empty({a.unit ? 0 : heads, a.keys, a.key_width}, at::kFloat);
   a.keys_packed = keys_packed.data_ptr<float>();
   a.mixed = mixed.data_ptr<float>();
   a.largest = largest.data_ptr<float>();
@@ -157,29 +158,31 @@ Tensors3 softmax_read_cpu(const at::Tensor& query, const at::Tensor& key, const 
              const int64_t item = job % heads * query_blocks + query_blocks - 1 - job / heads;
              run(a, item, item + 1, memory);
            });
-  return {mean, free_energy, log_normalizer};
 }
 
-void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor& grad_mean,
-                                const at::Tensor& grad_free_energy, at::Tensor query, const at::Tensor& key,
-                                const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& mean,
-                                const at::Tensor& free_energy, const at::Tensor& log_normalizer,
-                                std::optional<double> scale, bool causal, std::optional<int64_t> window,
-                                const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
-  Inputs in(query, key, value, beta, causal, window, key_mask, cu_seqlens);
-  const auto like = [&](const at::Tensor& x) { return unit_stride(x.to(query.scalar_type())); };
-  const at::Tensor dmean = like(grad_mean), means = unit_stride(mean), normalizers = log_normalizer.contiguous();
+namespace {
+
+// Of one row of the batch and one head, or of all that add nothing to a gradient in common.
+void backward_into(const SoftmaxGradients& to, const SoftmaxReadOp::Outputs& grads, SoftmaxReadOp::Inputs given,
+                   const SoftmaxReadOp::Outputs& out) {
+  KernelInputs in(given);
+  const bool with_beta = given.beta.has_value();
+  const double scale = given.scale_of_scores();
+  const auto like = [&](const at::Tensor& x) { return unit_stride(x.to(in.query.scalar_type())); };
+  const at::Tensor dmean = like(grads.mean), means = unit_stride(out.mean),
+                   normalizers = out.log_normalizer.contiguous();
   at::Tensor energies, dfree;
-  if (beta) energies = unit_stride(free_energy), dfree = unit_stride(grad_free_energy.to(at::kFloat));
+  if (with_beta) energies = unit_stride(out.free_energy), dfree = unit_stride(grads.free_energy.to(at::kFloat));
 
   Backward a{};
   in.fill(a, scale);
+  a.grad_bias = to.bias.defined() ? to.bias.data_ptr<float>() : nullptr;
   const Intervals queries_of_key = transposed(in.keys_of_query, a.keys);
   a.query_begin = queries_of_key.begin.data();
   a.query_end = queries_of_key.end.data();
   a.mean = rows_of(means);
   a.grad_mean = rows_of(dmean);
-  if (beta) a.free_energy = rows_of(energies), a.grad_free_energy = rows_of(dfree);
+  if (with_beta) a.free_energy = rows_of(energies), a.grad_free_energy = rows_of(dfree);
   a.log_normalizer = normalizers.const_data_ptr<float>();
   a.grad_query = output_rows_of(to.query);
   a.grad_key = output_rows_of(to.key);
@@ -214,9 +217,9 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
     });
   }
   // Nobody reads the query any more: inside the layer this was its last holder.
-  if (static_cast<int64_t>(divided.size()) == heads) query.reset(), in.query.reset();
+  if (static_cast<int64_t>(divided.size()) == heads) given.query.reset(), in.query.reset();
 
-  const at::Tensor grad_beta = at::zeros({parts, beta ? a.heads : 0, a.value_width}, at::kFloat);
+  const at::Tensor grad_beta = at::zeros({parts, with_beta ? a.heads : 0, a.value_width}, at::kFloat);
   at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
       if (borders[part] == borders[part + 1]) continue;
@@ -233,10 +236,10 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
         sums.zero_();
         const HeadScratch h{
             layout.in(whole ? own : shared->second.gathered), sums.data_ptr<float>(),
-            beta ? grad_beta.data_ptr<float>() + (part * a.heads + head % a.heads) * a.value_width : nullptr,
+            with_beta ? grad_beta.data_ptr<float>() + (part * a.heads + head % a.heads) * a.value_width : nullptr,
             tiles.data_ptr<float>()};
         if (whole) gather(a, head, 0, layout.rows, h);
-        if (beta && begin == 0) grad_beta_of_queries()(a, head, h.grad_beta);
+        if (with_beta && begin == 0) grad_beta_of_queries()(a, head, h.grad_beta);
         run(a, head, begin, end, h);
         if (whole) {
           write(a, head, 0, a.queries, &h.grad_query, 1);
@@ -254,21 +257,44 @@ void softmax_read_backward_into(const SoftmaxReadGradients& to, const at::Tensor
       write(a, item, begin, end, sums.data(), static_cast<int64_t>(sums.size()));
     });
   }
-  if (beta) to.beta.copy_(grad_beta.sum(0));
+  if (with_beta) to.beta.copy_(grad_beta.sum(0));
 }
 
-Tensors4 softmax_read_backward_cpu(const at::Tensor& grad_mean, const at::Tensor& grad_free_energy,
-                                   const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                   const OptionalTensor& beta, const at::Tensor& mean, const at::Tensor& free_energy,
-                                   const at::Tensor& log_normalizer, std::optional<double> scale, bool causal,
-                                   std::optional<int64_t> window, const OptionalTensor& key_mask,
-                                   const OptionalTensor& cu_seqlens) {
+}  // namespace
+
+// The gradient of a bias is a sum over the batch, and perhaps over the heads: those come one after the other.
+void softmax_read_backward_into(const SoftmaxGradients& to, const SoftmaxReadOp::Outputs& grads,
+                                SoftmaxReadOp::Inputs in, const SoftmaxReadOp::Outputs& out) {
+  if (!to.bias.defined()) return backward_into(to, grads, std::move(in), out);
+  const int64_t batch = in.query.size(0), heads = in.query.size(2), at_once = to.bias.size(0) == 1 ? 1 : heads;
+  to.bias.zero_();
+  at::Tensor dbeta = in.beta ? at::zeros(in.beta->sizes(), at::kFloat) : at::Tensor();
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < heads; h += at_once) {
+      const auto cut = [&](const at::Tensor& x) {
+        return x.defined() && x.dim() > 2 ? x.narrow(0, b, 1).narrow(2, h, at_once) : x;
+      };
+      const auto cut_heads = [&](const OptionalTensor& x) { return x ? OptionalTensor(x->narrow(0, h, at_once)) : x; };
+      SoftmaxReadOp::Inputs part = in;
+      part.query = cut(in.query), part.key = cut(in.key), part.value = cut(in.value);
+      part.beta = cut_heads(in.beta), part.slopes = cut_heads(in.slopes);
+      if (in.key_mask) part.key_mask = in.key_mask->narrow(0, b, 1);
+      const at::Tensor own_beta = dbeta.defined() ? at::empty({at_once, dbeta.size(1)}, at::kFloat) : dbeta;
+      backward_into({cut(to.query), cut(to.key), cut(to.value), own_beta, to.bias},
+                    {cut(grads.mean), cut(grads.free_energy), cut(grads.log_normalizer)}, std::move(part),
+                    {cut(out.mean), cut(out.free_energy), cut(out.log_normalizer)});
+      if (dbeta.defined()) dbeta.narrow(0, h, at_once).add_(own_beta);
+    }
+  if (dbeta.defined()) to.beta.copy_(dbeta);
+}
+
+SoftmaxReadOp::Inputs SoftmaxReadOp::gradient_kernel(const BackwardOf<SoftmaxReadOp>& b) {
   const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
-  const SoftmaxReadGradients to{like(query), like(key), like(value),
-                                beta ? like(*beta) : at::empty({0}, query.options())};
-  softmax_read_backward_into(to, grad_mean, grad_free_energy, query, key, value, beta, mean, free_energy,
-                             log_normalizer, scale, causal, window, key_mask, cu_seqlens);
-  return {to.query, to.key, to.value, to.beta};
+  const SoftmaxGradients to{like(b.in.query), like(b.in.key), like(b.in.value),
+                            b.in.beta ? like(*b.in.beta) : at::Tensor(),
+                            b.in.bias && b.wanted[4] ? at::empty(b.in.bias->sizes(), at::kFloat) : at::Tensor()};
+  softmax_read_backward_into(to, b.grads, b.in, b.out);
+  return {to.query, to.key, to.value, if_defined(to.beta), if_defined(to.bias), {}, {}, false, {}, {}, {}};
 }
 
 }  // namespace fem

@@ -133,9 +133,10 @@ void read_keys(const Forward& a, int64_t item, int64_t batch, int64_t t, int64_t
     for (int64_t n = 0; n < keys; ++n)
       for (int64_t head = first; head < past; ++head) {
         const bool visible = !real || real[base + n];
-        const float score = visible ? a.scale * dot(row<Scalar>(a.query, batch, t, head),
-                                                    row<Scalar>(a.key, batch, base + n, head), a.key_width)
-                                    : -kInfinity;
+        float score = visible ? a.scale * dot(row<Scalar>(a.query, batch, t, head),
+                                              row<Scalar>(a.key, batch, base + n, head), a.key_width)
+                              : -kInfinity;
+        if (visible && is_biased(a)) score += bias_of(a, head, t, base + n);
         scores[head - first][n] = score;
         highest[head - first] = score > highest[head - first] ? score : highest[head - first];
       }

@@ -54,13 +54,13 @@ std::vector<Chunk> chunks_of(const std::vector<Sequence>& sequences) {
 }
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
-struct Inputs {
+struct KernelInputs {
   at::Tensor value, delta, B, C, A, D, beta, key_mask, initial;
   std::vector<Sequence> sequences;
   std::vector<Chunk> chunks;
   int64_t heads, width, line, rank;
 
-  explicit Inputs(const SsmInputs& in)
+  explicit KernelInputs(const SsmScanOp::Inputs& in)
       : value(channel_rows(in.value)),
         delta(channel_rows(in.delta)),
         B(unit_stride(in.B)),
@@ -85,7 +85,7 @@ struct Inputs {
     return at::empty(shape, A.options());
   }
 
-  void fill(Arguments& a, const SsmInputs& from, const at::Tensor& checkpoints) const {
+  void fill(Arguments& a, const SsmScanOp::Inputs& from, const at::Tensor& checkpoints) const {
     a.bfloat16 = value.scalar_type() == at::kBFloat16;
     a.reads = from.delayed ? Reads::kBefore : from.strict ? Reads::kDecayed : Reads::kAfter;
     a.tokens = value.size(1);
@@ -117,7 +117,7 @@ struct Inputs {
 struct Division {
   std::vector<Range> groups, runs;
 
-  Division(const Inputs& in) {
+  Division(const KernelInputs& in) {
     const int64_t threads = at::get_num_threads(), blocks = in.line / kChannels;
     const int64_t count = std::max<int64_t>(1, std::min(blocks, threads));
     for (int64_t g = 0; g < count; ++g)
@@ -153,7 +153,7 @@ Range of_one_sequence(const std::vector<Chunk>& chunks, Range run, int64_t chunk
 
 // The states before the runs that begin inside a sequence, into their checkpoints: each run's own part at once for all,
 // then one after the other what came before.
-void states_before_runs(const Forward& a, const Inputs& in, const Division& work, float* scratch, int64_t each) {
+void states_before_runs(const Forward& a, const KernelInputs& in, const Division& work, float* scratch, int64_t each) {
   if (work.runs.size() == 1) return;
   const int64_t size = in.streams() * in.rank * in.line;
   const at::Tensor elapsed = in.lines({static_cast<int64_t>(work.runs.size())});
@@ -172,7 +172,7 @@ void states_before_runs(const Forward& a, const Inputs& in, const Division& work
 }
 
 // The gradients of the states after the runs that end inside a sequence, the same way from the last.
-void adjoints_after_runs(const Backward& a, const Inputs& in, const Division& work, const at::Tensor& adjoints,
+void adjoints_after_runs(const Backward& a, const KernelInputs& in, const Division& work, const at::Tensor& adjoints,
                          float* scratch, int64_t each) {
   if (work.runs.size() == 1) return;
   const at::Tensor elapsed = in.lines({static_cast<int64_t>(work.runs.size())});
@@ -190,24 +190,18 @@ void adjoints_after_runs(const Backward& a, const Inputs& in, const Division& wo
 
 }  // namespace
 
-SsmReadOutputs ssm_read_cpu(const SsmInputs& inputs) {
-  const Inputs in(inputs);
-  const at::Tensor& value = inputs.value;
-  const at::Tensor mean = at::empty(value.sizes(), value.options());
-  const at::Tensor free_energy =
-      inputs.beta ? at::empty(value.sizes(), in.A.options()) : at::empty({0}, in.A.options());
-  const at::Tensor log_normalizer = at::empty(value.sizes(), in.A.options());
+void SsmScanOp::kernel(const Inputs& inputs, Outputs& out) {
+  const KernelInputs in(inputs);
   const at::Tensor state = in.lines({static_cast<int64_t>(in.sequences.size()), in.streams(), in.rank});
-  // Zeros: room that no sequence needs must not differ from call to call.
-  const at::Tensor checkpoints = at::zeros_symint(ssm_checkpoint_shape(inputs), in.A.options());
+  out.checkpoints.zero_();  // room that no sequence needs must not differ from call to call
   in.pass_empty_sequences(state, in.initial);
 
   if (!in.empty()) {
     Forward a{};
-    in.fill(a, inputs, checkpoints);
-    a.mean = mean.data_ptr();
-    a.free_energy = data_of(free_energy);
-    a.log_normalizer = data_of(log_normalizer);
+    in.fill(a, inputs, out.checkpoints);
+    a.mean = out.mean.data_ptr();
+    a.free_energy = data_of(out.free_energy);
+    a.log_normalizer = data_of(out.log_normalizer);
     a.state = data_of(state);
     const Division work(in);
     const int64_t each = forward_scratch()(a);
@@ -219,20 +213,21 @@ SsmReadOutputs ssm_read_cpu(const SsmInputs& inputs) {
     });
     check_exponents(largest, "ssm_read");
   }
-  return {mean, free_energy, log_normalizer, from_lines(state, in.heads, in.width), checkpoints};
+  out.state.copy_(from_lines(state, in.heads, in.width));
 }
 
-SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& inputs, const at::Tensor& checkpoints) {
-  const Inputs in(inputs);
+SsmScanOp::Inputs SsmScanOp::gradient_kernel(const BackwardOf<SsmScanOp>& b) {
+  const Inputs& inputs = b.in;
+  const KernelInputs in(inputs);
   const at::Tensor& value = inputs.value;
-  const auto rows = [&](const OptionalTensor& grad, at::ScalarType dtype) {
-    return grad ? channel_rows(grad->to(dtype)) : at::Tensor();
+  const auto rows = [&](const at::Tensor& grad, at::ScalarType dtype) {
+    return grad.defined() ? channel_rows(grad.to(dtype)) : grad;
   };
-  const at::Tensor grad_mean = rows(grads.mean, value.scalar_type());
-  const at::Tensor grad_free_energy = inputs.beta ? rows(grads.free_energy, at::kFloat) : at::Tensor();
-  const at::Tensor grad_log_normalizer = rows(grads.log_normalizer, at::kFloat);
-  const at::Tensor grad_state = grads.state ? to_lines(*grads.state, in.line) : at::Tensor();
-  const at::Tensor states = checkpoints.contiguous();
+  const at::Tensor grad_mean = rows(b.grads.mean, value.scalar_type());
+  const at::Tensor grad_free_energy = inputs.beta ? rows(b.grads.free_energy, at::kFloat) : at::Tensor();
+  const at::Tensor grad_log_normalizer = rows(b.grads.log_normalizer, at::kFloat);
+  const at::Tensor grad_state = b.grads.state.defined() ? to_lines(b.grads.state, in.line) : at::Tensor();
+  const at::Tensor states = b.out.checkpoints.contiguous();
 
   const Division work(in);
   const auto groups = static_cast<int64_t>(work.groups.size()), runs = static_cast<int64_t>(work.runs.size());
@@ -245,6 +240,7 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
   if (grad_initial.defined()) in.pass_empty_sequences(grad_initial, grad_state);
   // One share per group and per run, added in order below.
   const at::Tensor grad_rows = at::empty({groups, batch, tokens, 2, in.rank}, in.A.options());
+  if (in.empty()) grad_rows.zero_();
   const at::Tensor grad_channels = in.lines({runs, in.rank + 2}).zero_();
 
   if (!in.empty()) {
@@ -269,19 +265,15 @@ SsmReadGradients ssm_read_backward_cpu(const SsmGrads& grads, const SsmInputs& i
 
   const at::Tensor of_rows = grad_rows.sum(0), of_channels = grad_channels.sum(0).narrow(-1, 0, in.heads * in.width);
   // Copies: the outputs of an operator share no memory.
-  const auto like = [&](const at::Tensor& x) {
-    return x.to(value.scalar_type(), /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
-  };
-  const auto channel_row = [&](int64_t row) { return like(of_channels[row].view({in.heads, in.width})); };
-  const auto none = [&] { return at::empty({0}, value.options()); };
-  return {grad_value,
-          inputs.beta ? channel_row(in.rank + 1) : none(),
-          grad_delta,
-          like(of_channels.narrow(0, 0, in.rank).t().reshape({in.heads, in.width, in.rank})),
-          like(of_rows.select(2, 0)),
-          like(of_rows.select(2, 1)),
-          inputs.strict ? at::zeros_like(inputs.D) : channel_row(in.rank),
-          inputs.initial ? from_lines(grad_initial, in.heads, in.width) : none()};
+  const auto channels = [&](int64_t row) { return of_channels[row].view({in.heads, in.width}).clone(); };
+  Inputs d;
+  d.value = grad_value, d.delta = grad_delta;
+  if (inputs.beta) d.beta = channels(in.rank + 1);
+  d.A = of_channels.narrow(0, 0, in.rank).t().reshape({in.heads, in.width, in.rank}).clone();
+  d.B = of_rows.select(2, 0).clone(), d.C = of_rows.select(2, 1).clone();
+  if (!inputs.strict) d.D = channels(in.rank);
+  if (inputs.initial) d.initial = from_lines(grad_initial, in.heads, in.width);
+  return d;
 }
 
 }  // namespace fem
