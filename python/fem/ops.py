@@ -23,6 +23,7 @@ from torch import Tensor
 from fem import _library  # noqa: F401
 
 __all__ = [
+    "FreeEnergyRead",
     "RecurrentRead",
     "SoftmaxRead",
     "aft_read",
@@ -31,6 +32,7 @@ __all__ = [
     "decay_read",
     "decay_scan",
     "free_energy_attention",
+    "free_energy_read",
     "gated_read",
     "linear_read",
     "softmax_read",
@@ -47,6 +49,15 @@ class SoftmaxRead(NamedTuple):
     """[B, Tq, H, V]; None without beta."""
     log_normalizer: Tensor
     """[B, Tq, H] log sum_i exp(score_ti), -inf where nothing is visible; float32 (float64), not differentiable."""
+
+
+class FreeEnergyRead(NamedTuple):
+    """What `free_energy_read` returns."""
+
+    free_energy: Tensor
+    """[B, Tq, H, V]"""
+    posterior: Tensor
+    """[B, Tq, H, V] the mean under the tilted prior q_tj(i) ~ p_t(i) exp(beta_j v_ij); F <= posterior <= max_i v_ij."""
 
 
 class RecurrentRead(NamedTuple):
@@ -68,6 +79,8 @@ def free_energy_attention(
     value: Tensor,
     beta: Tensor,
     *,
+    bias: Tensor | None = None,
+    slopes: Tensor | None = None,
     scale: float | None = None,
     causal: bool = True,
     window: int | None = None,
@@ -76,15 +89,15 @@ def free_energy_attention(
 ) -> Tensor:
     """The free energy of `softmax_read` alone: attention whose channels each select for themselves.
 
-    F_tj = 1/beta_j log sum_i softmax_i(scale q_t.k_i) exp(beta_j v_ij): from plain attention at beta -> 0 to each
-    channel's maximum over the visible tokens at beta -> infinity.
+    F_tj = 1/beta_j log sum_i softmax_i(scale q_t.k_i + b_ti) exp(beta_j v_ij): from plain attention at beta -> 0 to
+    each channel's maximum over the visible tokens at beta -> infinity.
 
     >>> query, key, value = torch.randn(3, 1, 128, 8, 64).unbind()
     >>> free_energy_attention(query, key, value, torch.ones(8, 64)).shape
     torch.Size([1, 128, 8, 64])
     """
     out: Tensor = torch.ops.fem.free_energy_attention(
-        query, key, value, beta, scale, causal, window, key_mask, cu_seqlens
+        query, key, value, beta, bias, slopes, scale, causal, window, key_mask, cu_seqlens
     )
     return out
 
@@ -95,20 +108,25 @@ def softmax_read(
     value: Tensor,
     beta: Tensor | None = None,
     *,
+    bias: Tensor | None = None,
+    slopes: Tensor | None = None,
     scale: float | None = None,
     causal: bool = True,
     window: int | None = None,
     key_mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
 ) -> SoftmaxRead:
-    """The read under attention's prior, p_t(i) = softmax_i(scale q_t.k_i) over what t may see.
+    """The read under attention's prior, p_t(i) = softmax_i(scale q_t.k_i + b_ti) over what t may see.
 
-    Gradients flow to query, key, value and beta; nothing of size Tq x Tk is kept. Without beta: plain attention.
+    Gradients flow to query, key, value, beta and bias; nothing of size Tq x Tk is kept but a bias and its gradient.
+    Without beta: plain attention.
 
     Args:
         query, key, value: [B, Tq, H, K], [B, Tk, H, K], [B, Tk, H, V].
         beta: [H, V], positive.
-        scale: of the scores; 1/sqrt(K) unless given.
+        bias: [H or 1, Tq, Tk] added to the scores; 0 unless given.
+        slopes: [H] ALiBi: slope times the distance of query and key is taken off the scores. Without a gradient.
+        scale: of the products q_t.k_i; 1/sqrt(K) unless given.
         causal: query t is position Tk - Tq + t and sees no later key.
         window: sees only keys closer than this: itself and window - 1 before (and, if not causal, after).
         key_mask: [B, Tk] bool, true = a real token.
@@ -118,11 +136,41 @@ def softmax_read(
     >>> read = softmax_read(query, key, value, torch.ones(4, 8), window=5)
     >>> bool((read.mean <= read.free_energy + 1e-6).all())
     True
+
+    ALiBi is a bias that need not be kept:
+
+    >>> slopes = 2.0 ** (-8 * torch.arange(1, 5) / 4)
+    >>> distance = (torch.arange(16)[:, None] - torch.arange(16)).abs()
+    >>> biased = softmax_read(query, key, value, bias=-slopes[:, None, None] * distance)
+    >>> torch.allclose(softmax_read(query, key, value, slopes=slopes).mean, biased.mean, atol=1e-6)
+    True
     """
     mean, free_energy, log_normalizer = torch.ops.fem.softmax_read(
-        query, key, value, beta, scale, causal, window, key_mask, cu_seqlens
+        query, key, value, beta, bias, slopes, scale, causal, window, key_mask, cu_seqlens
     )
     return SoftmaxRead(mean, None if beta is None else free_energy.to(mean.dtype), log_normalizer)
+
+
+def free_energy_read(p: Tensor, v: Tensor, beta: Tensor) -> FreeEnergyRead:
+    """The read under a prior of your own, which holds Tq x Tk numbers.
+
+    Plain ATen on every device. Gradients flow to all three, and nothing overflows, whatever beta v: no need to clip.
+
+    Args:
+        p: [B, H, Tq, Tk], not negative. Rows are normalised first; a row of zeros reads 0, with zero gradients.
+        v: [B, Tk, H, V].
+        beta: [H, V], positive.
+
+    With attention's own prior it is `softmax_read`:
+
+    >>> query, key, value = torch.randn(3, 2, 16, 4, 8).unbind()
+    >>> beta = torch.ones(4, 8)
+    >>> p = torch.einsum("bthk,bihk->bhti", query, key).div(8**0.5).softmax(-1)
+    >>> read = softmax_read(query, key, value, beta, causal=False)
+    >>> torch.allclose(free_energy_read(p, value, beta).free_energy, read.free_energy, atol=1e-5)
+    True
+    """
+    return FreeEnergyRead(*torch.ops.fem.free_energy_read(p, v, beta))
 
 
 def linear_read(

@@ -1,5 +1,5 @@
-// torch.func.vmap: what is composed of other operators is taken apart, as torch does with its own. The kernels have no
-// batched form: torch calls them once per element.
+// torch.func.vmap: what is composed of other operators, or of plain ATen alone, is taken apart, as torch does with its
+// own. The kernels have no batched form: torch calls them once per element.
 #include <torch/library.h>
 
 #include "util/check.h"
@@ -19,7 +19,8 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fem, FuncTorchBatched, m) {
-  for (const char* op : {"free_energy_attention", "linear_read", "channel_read", "ssm_read", "mix", "backbone"})
+  for (const char* op : {"free_energy_attention", "free_energy_read", "linear_read", "channel_read", "ssm_read", "mix",
+                         "backbone"})
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<decompose>());
   for (const char* op : {"mix_with_state", "backbone_with_states"})
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<refuse>());
