@@ -84,7 +84,8 @@ at::Tensor finished_output(const at::Tensor& x, const Spec& spec, const TensorVe
     const auto any = std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& y) { return y.defined(); });
     return at::zeros_symint(spec.shape, any->options().dtype(spec.dtype));
   }
-  const at::Tensor y = x.to(spec.dtype).contiguous();
+  // The view: contiguous() leaves the strides of dimensions of size 1 as they are.
+  const at::Tensor y = x.to(spec.dtype).contiguous().view_symint(spec.shape);
   const auto is_part_of = [&](const at::Tensor& input) {
     return input.defined() && input.has_storage() && y.has_storage() && y.is_alias_of(input);
   };

@@ -146,6 +146,11 @@ class Frame {
 
   static BackwardOf<Op> complete(BackwardOf<Op> b) {
     check(b);
+    size_t index = 0;
+    for_fields<0, Op::kLearned>(b.in, [&]<typename F>(const F& field) {
+      if constexpr (std::is_same_v<F, OptionalTensor>) b.wanted[index] &= field.has_value();
+      ++index;
+    });
     if constexpr (!requires { Op::kTakesMissingGradients; }) {
       const std::vector<Spec> specs = Op::outputs(b.in);
       const at::TensorOptions options = first_tensor(b.in).options();
