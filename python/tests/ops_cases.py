@@ -38,7 +38,7 @@ class Case:
     def id(self) -> str:
         extra = [name for name in ("key_mask", "packed", "initial") if getattr(self, name)]
         missing = [] if "beta" in self.names or self.op not in READS else ["no_beta"]
-        given = [name for name in ("log_weight", "log_decay", "hidden", "limit", "free_energy") if name in self.names]
+        given = [name for name in NAMED if name in self.names]
         return "-".join([self.op, *given, *missing, *extra, *(f"{k}={v}" for k, v in self.options.items())])
 
     @property
@@ -52,6 +52,8 @@ class Case:
         given = {name: tensor for name, tensor in tensors(batch, tokens, dtype).items() if name in self.names}
         if self.op == "decay_scan":
             given["log_decay"] = uniform(batch, tokens, VALUE_WIDTH, low=-1.0, high=-0.1, dtype=dtype)
+        if self.op == "layer_norm":
+            given |= {name: uniform(KEY_WIDTH, dtype=dtype) for name in ("weight", "bias") if name in self.names}
         if self.op == "gated_scan":
             given["gate_logit"] = given["gate_logit"][:, :, 0].clone()
         if self.op.startswith("channel") and "log_decay" in given:
@@ -81,15 +83,16 @@ def gradient_operator(case: Case, dtype: torch.dtype, tokens: int) -> tuple[Any,
     """The operator that computes a case's gradients, with everything that autograd would hand to it."""
     gradient = getattr(torch.ops.fem, case.op + "_backward").default
     arguments = {n: x.detach() if isinstance(x, Tensor) else x for n, x in case.arguments(dtype, tokens).items()}
-    names = ["h"] if case.op == "decay_scan" else [r.name or "out" for r in case.run._schema.returns]
-    results = dict(zip(names, tensors_in(case.run(**arguments))))
-    known = {a.name: arguments.get(a.name, a.default_value) for a in case.run._schema.arguments} | results
+    schema = case.run._schema
+    results = {r.name: x for r, x in zip(schema.returns, tensors_in(case.run(**arguments)), strict=True)}
+    known = {a.name: arguments.get(a.name, a.default_value) for a in schema.arguments} | results
     known |= {"grad_" + name: torch.ones_like(x) for name, x in results.items()}
-    known["grad"] = torch.ones_like(next(iter(results.values())))
+    known["wanted"] = [True] * len(gradient._schema.returns)
     return gradient, {a.name: known[a.name] for a in gradient._schema.arguments}
 
 
-CONSTANT = ("frequency",)
+CONSTANT = ("frequency", "slopes")
+NAMED = ("log_weight", "log_decay", "hidden", "limit", "free_energy", "bias", "slopes")  # in the ids of cases
 READS = (
     "softmax_read",
     "attention_read",
@@ -116,6 +119,10 @@ def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
         "key": over(batch, tokens, HEADS, KEY_WIDTH),
         "value": channels(low=-1.0),
         "beta": over(HEADS, VALUE_WIDTH, low=0.5, high=2.0),
+        "bias": over(HEADS, tokens, tokens, low=-1.0),
+        "slopes": over(HEADS),
+        "p": over(batch, HEADS, tokens, tokens),
+        "v": channels(low=-1.0),
         "log_weight": channels(low=-1.0),
         "log_decay": over(batch, tokens, HEADS, low=-1.0, high=-0.1),
         "delta": channels(),
@@ -153,8 +160,13 @@ SOFTMAX_CASES = [
     Case("softmax_read", ATTENTION[:3], {"causal": False}),
     Case("softmax_read", ATTENTION, {"window": 3}, key_mask=True),
     Case("softmax_read", ATTENTION, {"scale": 2.0}, packed=True),
+    Case("softmax_read", (*ATTENTION, "bias")),
+    Case("softmax_read", (*ATTENTION, "bias", "slopes"), {"causal": False, "window": 3}, key_mask=True),
+    Case("softmax_read", (*ATTENTION[:3], "slopes"), packed=True),
     Case("attention_read", ATTENTION, {"window": 3}, key_mask=True),
+    Case("attention_read", (*ATTENTION, "bias", "slopes")),
     Case("free_energy_attention", ATTENTION, {"causal": False}),
+    Case("free_energy_attention", (*ATTENTION, "bias", "slopes")),
 ]
 SCAN_CASES = [
     Case("linear_scan", ATTENTION, {"strict": True}),
@@ -189,6 +201,10 @@ OTHER_CASES = [
     Case("modulate", ("x", "hidden", "weight", "limit")),
     Case("modulate", ("x", "limit")),
     Case("modulate", ("x", "hidden", "weight"), {"added": True}),
+    Case("modulate", ("x", "hidden", "weight"), {"recompute": True}),
+    Case("free_energy_read", ("p", "v", "beta")),
+    Case("layer_norm", ("x", "weight", "bias")),
+    Case("layer_norm", ("x", "weight"), {"recompute": True}),
     Case("rms_norm", ("x", "scale")),
     Case("swiglu", ("gate", "up")),
 ]

@@ -17,9 +17,12 @@ CAUSAL = [
     Case("ssm_read", SSM),
     Case("decay_scan", ("u",)),
     Case("gated_read", GATES),
+    Case("softmax_read", (*ATTENTION, "bias", "slopes")),
+    Case("free_energy_read", ("p", "v", "beta")),
 ]
 ENCODER = [
     Case("free_energy_attention", ATTENTION, {"causal": False}),
+    Case("free_energy_attention", (*ATTENTION, "bias", "slopes"), {"causal": False}),
     Case("linear_read", ATTENTION, {"causal": False}),
     Case("channel_read", CHANNEL, {"causal": False}),
     Case("ssm_read", SSM, {"causal": False}),
@@ -46,7 +49,7 @@ def loss_of(results: tuple[Tensor, ...]) -> Tensor:
 
 def gradients(results: tuple[Tensor, ...], arguments: Arguments) -> tuple[Tensor, ...]:
     differentiable = tuple(x for x in results if x.requires_grad)
-    return torch.autograd.grad(loss_of(differentiable), list(arguments.values()))
+    return torch.autograd.grad(loss_of(differentiable), [x for x in arguments.values() if x.requires_grad])
 
 
 def assert_equal(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:

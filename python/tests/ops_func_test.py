@@ -11,7 +11,10 @@ from torch.func import functional_call, grad, jvp, vmap
 
 
 def stacked(each: list[Arguments]) -> Arguments:
-    return {name: torch.stack([x[name].detach() for x in each]).requires_grad_() for name in each[0]}
+    def stack(name: str) -> Tensor:
+        return torch.stack([x[name].detach() for x in each]).requires_grad_(each[0][name].requires_grad)
+
+    return {name: stack(name) for name in each[0]}
 
 
 @all_cases
@@ -26,18 +29,23 @@ def test_vmap_is_a_loop(case: Case) -> None:
 
 @all_cases
 def test_func_grad_is_autograd(case: Case) -> None:
-    def loss(arguments: Arguments) -> Tensor:
-        results = function_of(case)(arguments)
+    def loss(leaves: Arguments, constants: Arguments) -> Tensor:
+        results = function_of(case)(leaves | constants)
         return loss_of(results[:2] if case.op == "softmax_read" else results)
 
+    def split(arguments: Arguments) -> tuple[Arguments, Arguments]:
+        leaves = {name: x for name, x in arguments.items() if x.requires_grad}
+        return leaves, {name: x for name, x in arguments.items() if name not in leaves}
+
     each = [leaves_of(case, dtype=torch.float64, seed=seed) for seed in range(2)]
-    expected = [torch.autograd.grad(loss(x), list(x.values())) for x in each]
-    assert_near(tuple(grad(loss)(each[0]).values()), expected[0], 1e-12)
-    per_sample = vmap(grad(loss))(stacked(each))
+    expected = [torch.autograd.grad(loss(*split(x)), list(split(x)[0].values())) for x in each]
+    assert_near(tuple(grad(loss)(*split(each[0])).values()), expected[0], 1e-12)
+    per_sample = vmap(grad(loss))(*split(stacked(each)))
     assert_near(tuple(per_sample.values()), tuple(torch.stack(x) for x in zip(*expected)), 1e-12)
 
-    detached = {name: x.detach() for name, x in each[0].items()}
-    _, derivative = jvp(loss, (detached,), (detached,))
+    leaves, constants = split(each[0])
+    detached = {name: x.detach() for name, x in leaves.items()}
+    _, derivative = jvp(lambda x: loss(x, constants), (detached,), (detached,))
     along = sum((x * g).sum() for x, g in zip(detached.values(), expected[0]))
     assert derivative.item() == pytest.approx(float(along), rel=1e-10)
 

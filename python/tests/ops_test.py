@@ -1,12 +1,24 @@
 """The operators as torch sees them: registration, shapes, gradients of both orders, repeatability, errors."""
 
 import doctest
+import math
 from typing import Any
 
 import pytest
 import torch
 from fem import ops
-from ops_cases import ATTENTION, CASES, KERNEL_CASES, READ_CASES, SSM, Case, gradient_operator, tensors_in
+from ops_cases import (
+    ATTENTION,
+    CASES,
+    KERNEL_CASES,
+    KEY_WIDTH,
+    READ_CASES,
+    SSM,
+    Case,
+    gradient_operator,
+    tensors_in,
+    uniform,
+)
 from torch import Tensor
 from torch.library import opcheck
 
@@ -79,14 +91,26 @@ def test_results_and_gradients_repeat_bit_by_bit(case: Case, tokens: int) -> Non
 
 
 def test_functions_are_the_operators() -> None:
-    a = Case("ssm_read", (*SSM, *ATTENTION, "log_weight", "log_decay", "u")).arguments(torch.float32, 6)
+    a = Case("ssm_read", (*SSM, *ATTENTION, "log_weight", "log_decay", "u", "bias", "slopes")).arguments(
+        torch.float32, 6
+    )
+    bias, slopes = a["bias"], a["slopes"]
     query, key, value, beta = (a[name] for name in ATTENTION)
     ssm = {name: a[name] for name in SSM[2:]}
     per_channel = -a["delta"]
     fem = torch.ops.fem
     pairs = [
         (ops.free_energy_attention(query, key, value, beta), fem.free_energy_attention(query, key, value, beta)),
-        (ops.softmax_read(query, key, value, beta, scale=0.3, window=2), fem.softmax_read(*a4(a), 0.3, True, 2)),
+        (ops.free_energy_attention(*a4(a), bias=bias), fem.free_energy_attention(*a4(a), bias)),
+        (
+            ops.softmax_read(query, key, value, beta, scale=0.3, window=2),
+            fem.softmax_read(*a4(a), None, None, 0.3, True, 2),
+        ),
+        (ops.softmax_read(*a4(a), bias=bias, slopes=slopes), fem.softmax_read(*a4(a), bias, slopes)),
+        (
+            ops.free_energy_read(bias.exp()[None], value[:1], beta),
+            fem.free_energy_read(bias.exp()[None], value[:1], beta),
+        ),
         (ops.linear_read(query, key, value, beta, log_decay=a["log_decay"]), fem.linear_read(*a4(a), a["log_decay"])),
         (ops.aft_read(a["log_weight"], value, beta), fem.channel_read(value, beta, a["log_weight"])),
         (ops.decay_read(per_channel, value, beta), fem.channel_read(value, beta, None, per_channel)),
@@ -112,6 +136,50 @@ def test_what_is_not_there_is_none() -> None:
     assert ops.aft_read(value, value, causal=False)[1::2] == (None, None)
 
 
+@pytest.mark.parametrize("tokens", [5, 300])
+def test_slopes_are_a_bias_that_falls_with_the_distance(tokens: int) -> None:
+    a = Case("softmax_read", (*ATTENTION, "slopes")).arguments(torch.float32, tokens)
+    position = torch.arange(tokens)
+    bias = -a["slopes"][:, None, None] * (position[:, None] - position).abs()
+    for x, y in zip(ops.softmax_read(**a, causal=False), ops.softmax_read(*a4(a), bias=bias, causal=False)):
+        assert x is not None
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
+
+
+def test_free_energy_read_of_a_prior_of_ones_own() -> None:
+    p, v = torch.tensor([[1.0, 3.0], [0.0, 0.0]]).view(1, 1, 2, 2), torch.tensor([1e4, 2e4]).view(1, 2, 1, 1)
+    free_energy, posterior = ops.free_energy_read(p, v, torch.ones(1, 1))
+    expected = torch.tensor([2e4 + math.log(0.75), 0.0])
+    torch.testing.assert_close(free_energy.flatten(), expected)
+    torch.testing.assert_close(posterior.flatten(), torch.tensor([2e4, 0.0]))
+
+
+@pytest.mark.parametrize("made_by", ["modulate", "layer_norm"])
+def test_what_is_recomputed_is_not_kept_and_changes_no_gradient(made_by: str) -> None:
+    case = Case("modulate", ("x", "hidden", "weight")) if made_by == "modulate" else Case("layer_norm", ("x", "weight"))
+    arguments = case.arguments(torch.float32, 300)
+    leaves = [x for x in arguments.values() if isinstance(x, Tensor)]
+    weight = uniform(5, KEY_WIDTH, dtype=torch.float32).requires_grad_()
+
+    def run(recompute: bool) -> tuple[bool, tuple[Tensor, ...]]:
+        kept: list[int] = []
+
+        def pack(x: Tensor) -> Tensor:
+            kept.append(x.data_ptr())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            made = tensors_in(case.run(**arguments, recompute=recompute))[0]
+            (y,) = torch.ops.fem.project(made, [weight], [])
+        return made.data_ptr() in kept, torch.autograd.grad(y.square().sum(), [*leaves, weight])
+
+    kept, expected = run(False)
+    kept_if_recomputed, actual = run(True)
+    assert kept and not kept_if_recomputed
+    for a, e in zip(actual, expected, strict=True):
+        assert torch.equal(a, e)
+
+
 def test_examples_in_the_documentation() -> None:
     assert doctest.testmod(ops).failed == 0
 
@@ -129,6 +197,13 @@ def test_clip_value_keeps_the_kernels_range() -> None:
     ("call", "message"),
     [
         (lambda q, k, v, b: ops.softmax_read(q, k, v, b[0]), r"softmax_read: expected beta of shape \[H=2, V=3\], got"),
+        (lambda q, k, v, b: ops.softmax_read(q, k, v, b, bias=b), r"expected bias as Float \[H=2 or 1, Tq=6, Tk=6\]"),
+        (
+            lambda q, k, v, b: ops.softmax_read(q, k, v, slopes=b),
+            r"softmax_read: expected slopes .*\(ALiBi: one for each",
+        ),
+        (lambda q, k, v, b: ops.free_energy_read(q, v, b), r"free_energy_read: expected v .* got"),
+        (lambda q, k, v, b: ops.free_energy_read(q[0], v, b), r"expected p of shape \[B, H, Tq, Tk\], got"),
         (lambda q, k, v, b: ops.softmax_read(q, k, v, b, window=0), "softmax_read: expected a window of at least 1"),
         (lambda q, k, v, b: ops.softmax_read(q, k, v.double(), b), "expected query, key and value of one dtype"),
         (lambda q, k, v, b: ops.softmax_read(q.half(), k.half(), v.half()), "cast to bfloat16"),

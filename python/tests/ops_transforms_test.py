@@ -72,7 +72,8 @@ def test_export_keeps_the_length_free(case: Case, strict: bool, fresh_compiler: 
         return {name: x.detach() for name, x in leaves_of(case, length).items()}
 
     length = torch.export.Dim("length", min=2, max=1 << 20)
-    shapes = {name: {1: length} if x.shape[1] == TOKENS else None for name, x in detached(TOKENS).items()}
+    free = {name: [i for i, n in enumerate(x.shape) if n == TOKENS] for name, x in detached(TOKENS).items()}
+    shapes = {name: dict.fromkeys(dimensions, length) or None for name, dimensions in free.items()}
     program = torch.export.export(Module(), (detached(TOKENS),), dynamic_shapes=(shapes,), strict=strict)
     assert_equal(program.module()(detached(11)), function_of(case)(detached(11)))
 
@@ -83,7 +84,7 @@ def test_autocast_computes_in_bfloat16(case: Case) -> None:
     expected = function_of(case)(arguments)
     with torch.autocast("cpu", torch.bfloat16):
         actual = function_of(case)(arguments)
-    kept = {"decay_scan": 1, "softmax_read": 1, "gated_read": 0, "free_energy_attention": 0}
+    kept = {"decay_scan": 1, "softmax_read": 1, "gated_read": 0, "free_energy_attention": 0, "free_energy_read": 0}
     in_float32 = kept.get(case.op, 2 if case.options.get("causal", True) else 1)  # log_normalizer and state
     lowered = len(actual) - in_float32
     assert [x.dtype for x in actual] == [torch.bfloat16] * lowered + [torch.float32] * in_float32
