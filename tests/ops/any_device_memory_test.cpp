@@ -29,12 +29,10 @@ void expect_linear(const Measure& peak, int64_t too_much) {
 
 int64_t softmax_peak(int64_t tokens, const SoftmaxReadOptions& o) {
   const at::Tensor q = at::randn({1, tokens, 1, 16}), k = at::randn_like(q), v = at::randn({1, tokens, 1, 8});
-  const OptionalTensor beta(at::ones({1, 8}));
+  const SoftmaxReadOp::Inputs in{q,       k,        v,        at::ones({1, 8}), o.bias,      o.slopes,
+                                 o.scale, o.causal, o.window, o.key_mask,       o.cu_seqlens};
   return peak_of([&] {
-    const auto [mean, free_energy, log_normalizer] =
-        softmax_read_by_attention(q, k, v, beta, o.scale, o.causal, o.window, o.key_mask, o.cu_seqlens);
-    softmax_read_backward_by_attention(v, v, q, k, v, beta, mean, free_energy, log_normalizer, o.scale, o.causal,
-                                       o.window, o.key_mask, o.cu_seqlens);
+    SoftmaxReadOp::gradient_elsewhere(all_gradients<SoftmaxReadOp>({v, v, {}}, in, SoftmaxReadOp::elsewhere(in)));
   });
 }
 
@@ -54,16 +52,21 @@ TEST(AnyDeviceMemory, SoftmaxNeverHoldsAllScores) {
   expect_linear(window, scores / 32);
 }
 
+// Forward, then backward with these gradients.
+template <typename Scan>
+int64_t scan_peak(const typename Scan::Inputs& in, const ScanReads& grads) {
+  return peak_of([&] {
+    Scan::elsewhere(in);
+    Scan::gradient_elsewhere(all_gradients<Scan>(grads, in));
+  });
+}
+
 TEST(AnyDeviceMemory, LinearNeverHoldsAStateForEveryToken) {
   const int64_t key = 64, width = 32, columns = 2 * width + 1;
   const Measure peak = [&](int64_t tokens) {
-    const at::Tensor q = at::rand({1, tokens, 1, key}), v = at::randn({1, tokens, 1, width}), none;
-    const OptionalTensor beta(at::ones({1, width})), decay(-at::rand({1, tokens, 1})), absent, grad(v);
-    return peak_of([&] {
-      linear_scan_in_chunks(q, q, v, beta, decay, absent, absent, absent, false);
-      linear_scan_backward_in_chunks(grad, grad, absent, absent, q, q, v, beta, decay, absent, absent, absent, false,
-                                     none, none, none, none);
-    });
+    const at::Tensor q = at::rand({1, tokens, 1, key}), v = at::randn({1, tokens, 1, width});
+    return scan_peak<LinearScanOp>({q, q, v, at::ones({1, width}), -at::rand({1, tokens, 1}), {}, {}, {}, false},
+                                   {v, v, {}, {}, {}});
   };
   expect_linear(peak, 2 * kTokens * key * columns * 4 / 2);
   // In portions little but inputs, outputs and gradients is there at a time.
@@ -77,30 +80,14 @@ TEST(AnyDeviceMemory, ChannelsAndSsmKeepAFewNumbersAToken) {
   const int64_t width = 8, rank = 16, tensor = 2 * kTokens * width * 4;
   const Measure channels = [&](int64_t tokens) {
     const at::Tensor v = at::randn({1, tokens, 1, width});
-    const ChannelInputs in{v, at::ones({1, width}), at::randn_like(v), -at::rand_like(v), {}, {}, {}, false};
-    return peak_of([&] {
-      channel_scan_in_chunks(in);
-      channel_scan_gradient_in_chunks({v, v, {}, {}}, in);
-    });
+    return scan_peak<ChannelScanOp>({v, at::ones({1, width}), at::randn_like(v), -at::rand_like(v), {}, {}, {}, false},
+                                    {v, v, {}, {}, {}});
   };
   const Measure ssm = [&](int64_t tokens) {
     const at::Tensor v = at::randn({1, tokens, 1, width}), b = at::rand({1, tokens, rank});
-    const fem::SsmInputs in{v,
-                            at::ones({1, width}),
-                            at::rand_like(v),
-                            -at::rand({1, width, rank}),
-                            b,
-                            b,
-                            at::ones({1, width}),
-                            {},
-                            {},
-                            {},
-                            false,
-                            false};
-    return peak_of([&] {
-      ssm_scan_in_chunks(in);
-      ssm_scan_gradient_in_chunks({v, v, {}, {}}, in);
-    });
+    const at::Tensor ones = at::ones({1, width}), a = -at::rand({1, width, rank});
+    return scan_peak<SsmScanOp>({v, ones, at::rand_like(v), a, b, b, ones, {}, {}, {}, false, false},
+                                {v, v, {}, {}, {}});
   };
   const ScopedPortionMemory small(1 << 18);
   expect_linear(channels, 16 * tensor);

@@ -33,9 +33,9 @@ TEST(ChannelReadErrors, DtypesAndDevicesThatDoNotFitAreNamed) {
   const at::Tensor half = kValue.to(at::kHalf);
   expect(error(half, kBeta.to(at::kHalf), half, {}), "expected float32, bfloat16 or float64, got Half");
   expect(error(kValue, kBeta, kValue.to(at::kDouble), {}),
-         "expected log_weight as Float on cpu like value, got Double");
+         "channel_read: expected log_weight as Float like value, got Double");
   expect(error(kValue, kBeta, {}, kValue.to(at::kMeta)),
-         "expected log_decay as Float on cpu like value, got Float on meta");
+         "channel_scan: expected log_decay on cpu like value, got it on meta");
 }
 
 TEST(ChannelReadErrors, StatesThatDoNotFitAreNamed) {
@@ -43,16 +43,17 @@ TEST(ChannelReadErrors, StatesThatDoNotFitAreNamed) {
     return error(kValue, kBeta, kValue, {}, {.causal = causal, .initial = state});
   };
   expect(with(kState.slice(1, 1)),
-         "expected initial as Float [N=2, 4, H=3, V=4] on cpu (the state of an earlier call), "
-         "got Float [2, 3, 3, 4]");
+         "channel_read: expected initial as Float [2, 4, 3, 4] (the state of an earlier call), got Float [2, 3, 3, 4]");
   expect(with(kState.slice(0, 1)), "got Float [1, 4, 3, 4]");
   expect(with(kState.to(at::kDouble)), "got Double [2, 4, 3, 4]");
-  expect(error(kValue, std::nullopt, kValue, {}, {.initial = kState}), "expected initial as Float [N=2, 3, H=3, V=4]");
+  expect(error(kValue, std::nullopt, kValue, {}, {.initial = kState}),
+         "channel_read: expected initial as Float [2, 3, 3, 4] (the state of an earlier call), got Float [2, 4, 3, 4]");
   expect(with(kState, false), "channel_read: an initial state needs causal=true");
 }
 
 TEST(ChannelReadErrors, MasksAndBordersThatDoNotFitAreNamed) {
-  expect(error(kValue, kBeta, kValue, {}, {.key_mask = at::ones({2, 4}, at::kBool)}), "key_mask as bool [B=2, T=5]");
+  expect(error(kValue, kBeta, kValue, {}, {.key_mask = at::ones({2, 4}, at::kBool)}),
+         "channel_read: expected key_mask as Bool [2, 5] (true = a real token), got Bool [2, 4]");
   const auto packed = [](std::vector<int64_t> borders, int64_t rows = 1) {
     const at::Tensor value = kValue.slice(0, 0, rows);
     return error(value, kBeta, value, {}, {.cu_seqlens = at::tensor(borders, at::kLong)});

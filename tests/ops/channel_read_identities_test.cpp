@@ -45,9 +45,9 @@ TEST_P(ChannelReadIdentities, ValuesUpToTheCapStayFiniteAndExact) {
     drawn.log_weight = shape.log_weight;
     drawn.log_decay = shape.log_decay;
     const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(drawn, at::kDouble);
-    RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+    RecurrentRead grads = random_gradients(by_definition(exact));
     grads.state = at::Tensor();
-    const Result expected = run(channel_scan_definition, exact, grads), actual = run(by_operator, in, grads);
+    const Result expected = run(by_definition, exact, grads), actual = run(by_operator, in, grads);
     EXPECT_TRUE(close(actual.read.mean, expected.read.mean, kFloat32));
     EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, kFloat32));
     // Gradients are sums of up to `tokens` terms of order one, for beta times the value, that cancel almost entirely.
@@ -84,9 +84,9 @@ TEST_P(ChannelReadIdentities, AFactorBelowFloat32CountsWhereItMeetsALargeEnergy)
     drawn.log_weight = shape.log_weight;
     drawn.log_decay = shape.log_decay;
     const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(drawn, at::kDouble);
-    RecurrentRead grads = random_gradients(channel_scan_definition(exact));
+    RecurrentRead grads = random_gradients(by_definition(exact));
     grads.state = at::Tensor();
-    const Result expected = run(channel_scan_definition, exact, grads), actual = run(by_operator, in, grads);
+    const Result expected = run(by_definition, exact, grads), actual = run(by_operator, in, grads);
     EXPECT_TRUE(close(actual.read.free_energy.slice(1, step), expected.read.free_energy.slice(1, step), kFloat32));
     for (const auto& [name, gradient] : expected.gradients)
       EXPECT_TRUE(close(actual.gradients.at(name), gradient, kFloat32Gradient, name == "beta" ? 20.5 * tokens : 1))
@@ -101,8 +101,8 @@ TEST_P(ChannelReadIdentities, HugeWeightsStayExact) {
     drawn.log_weight = at::randint(-5000, 5001, drawn.value.sizes(), at::kDouble) * 2;
     if (decays) drawn.log_decay = at::randint(-3000, 1, drawn.value.sizes(), at::kDouble);
     const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(drawn, at::kDouble);
-    const RecurrentRead grads = random_gradients(channel_scan_definition(exact));
-    expect_same(run(by_operator, in, grads), run(channel_scan_definition, exact, grads), exact, grads, at::kFloat);
+    const RecurrentRead grads = random_gradients(by_definition(exact));
+    expect_same(run(by_operator, in, grads), run(by_definition, exact, grads), exact, grads, at::kFloat);
   }
 }
 

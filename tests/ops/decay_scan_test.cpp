@@ -122,8 +122,10 @@ TEST(DecayScanErrors, AreSentences) {
   const at::Tensor u = at::randn({2, 5, 3});
   const auto expect = [](auto&& call, const char* text) { EXPECT_TRUE(fails_with(text, call)); };
   expect([&] { decay_scan(u[0], u[0]); }, "decay_scan: expected u of shape [B, T, C], got [5, 3]");
-  expect([&] { decay_scan(u, u.slice(1, 1)); }, "expected log_decay of u's shape [2, 5, 3], got [2, 4, 3]");
-  expect([&] { decay_scan(u, u, u); }, "expected initial as Float [B=2, C=3] on cpu, got Float [2, 5, 3]");
+  expect([&] { decay_scan(u, u.slice(1, 1)); },
+         "decay_scan: expected log_decay of shape [2, 5, 3] to match u [2, 5, 3], got [2, 4, 3]");
+  expect([&] { decay_scan(u, u, u); },
+         "decay_scan: expected initial of shape [2, 3] to match u [2, 5, 3], got [2, 5, 3]");
   expect([&] { decay_scan(u.to(at::kHalf), u); }, "expected float32, bfloat16 or float64, got Half");
 }
 

@@ -97,7 +97,7 @@ TEST(GatedReadErrors, AreSentences) {
   expect([&] { gated_read({x, {}}, x, x); },
          "free_energy and temperature_logit belong together, got only temperature_logit");
   expect([&] { gated_read({x, x}, x, x.slice(3, 1)); },
-         "expected gate_logit like mean, Float [2, 5, 3, 4] on cpu, got Float [2, 5, 3, 3]");
+         "gated_read: expected gate_logit of shape [2, 5, 3, 4] to match mean [2, 5, 3, 4], got [2, 5, 3, 3]");
 }
 
 }  // namespace

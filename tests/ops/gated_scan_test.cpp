@@ -16,7 +16,7 @@ FEM_ON_EVERY_ISA(GatedScanKernel);
 
 struct Case {
   int64_t batch, tokens, channels;
-  bool bias = true, initial = false, absent = false, restart = false, reverse = false, silu = false;
+  bool bias = true, initial = false, masked = false, restart = false, reverse = false, silu = false;
 };
 
 const std::vector<Case>& cases() {
@@ -45,8 +45,15 @@ std::vector<at::Tensor> inputs_of(const Case& c) {
           c.initial ? at::randn({c.batch, c.channels}) : at::Tensor()};
 }
 
+// A fifth of them, or none if they are not marked.
 std::optional<at::Tensor> some_tokens(const Case& c, bool marked) {
   return marked ? std::optional(at::rand({c.batch, c.tokens}) < 0.2) : std::nullopt;
+}
+
+// Four fifths of them.
+std::optional<at::Tensor> key_mask_of(const Case& c) {
+  const std::optional<at::Tensor> absent = some_tokens(c, c.masked);
+  return absent ? std::optional(absent->logical_not()) : std::nullopt;
 }
 
 // A restart at the first token would hide initial.
@@ -85,7 +92,7 @@ TEST_P(GatedScanKernel, MatchesTheDefinitionForwardAndBackward) {
       SCOPED_TRACE(::testing::Message() << at::toString(dtype) << " T" << c.tokens << " C" << c.channels);
       const std::vector<at::Tensor> in = inputs_of(c);
       const std::vector<at::Tensor> g{at::randn_like(in[0]), at::randn_like(in[0])};
-      const GatedScanOptions marks{{}, some_tokens(c, c.absent), some_restarts(c), c.reverse, c.silu};
+      const GatedScanOptions marks{{}, key_mask_of(c), some_restarts(c), c.reverse, c.silu};
       const auto actual = run(gated_scan, in, marks, g, dtype, dtype);
       const auto expected = run(gated_scan_definition, in, marks, g, dtype, at::kDouble);
       for (size_t i = 0; i < actual.size(); ++i)
@@ -130,11 +137,11 @@ TEST_P(GatedScanKernel, ARestartForgetsEvenWhatIsNotANumber) {
 TEST_P(GatedScanKernel, AnAbsentTokenChangesNoOther) {
   const at::NoGradGuard no_grad;
   const auto in = inputs_of({2, 30, 20, true, true});
-  at::Tensor absent = at::zeros({2, 30}, at::kBool);
-  absent.slice(1, 10, 17).fill_(true);
+  at::Tensor key_mask = at::ones({2, 30}, at::kBool);
+  key_mask.slice(1, 10, 17).fill_(false);
   const auto without = [](const at::Tensor& x) { return at::cat({x.slice(1, 0, 10), x.slice(1, 17)}, 1); };
   const ScanNorm norm{in[3], in[4]};
-  const GatedScan padded = gated_scan(in[0], in[1], in[2], norm, {in[5], absent});
+  const GatedScan padded = gated_scan(in[0], in[1], in[2], norm, {in[5], key_mask});
   EXPECT_TRUE(at::equal(without(padded.units),
                         gated_scan(without(in[0]), without(in[1]), without(in[2]), norm, {in[5]}).units));
 }
@@ -155,7 +162,7 @@ TEST_P(GatedScanKernel, ThreadsAgree) {
   const Case c{2, 700, 48, true, true, true, true};
   const auto in = inputs_of(c);
   const std::vector<at::Tensor> g{at::randn_like(in[0]), at::randn_like(in[0])};
-  const GatedScanOptions marks{{}, some_tokens(c, true), some_tokens(c, true)};
+  const GatedScanOptions marks{{}, key_mask_of(c), some_tokens(c, true)};
   const auto with = [&](int threads) {
     const ScopedThreads scope(threads);
     return run(gated_scan, in, marks, g, at::kFloat, at::kFloat);
@@ -187,7 +194,7 @@ TEST(GatedScanDefinition, GradientsMatchFiniteDifferencesTwice) {
   at::manual_seed(7);
   for (const auto& [reverse, silu] : {std::pair{false, false}, {true, false}, {false, true}}) {
     const Case c{2, 5, 3, true, true, true, true, reverse, silu};
-    const GatedScanOptions marks{{}, some_tokens(c, true), some_tokens(c, true), reverse, silu};
+    const GatedScanOptions marks{{}, key_mask_of(c), some_tokens(c, true), reverse, silu};
     const auto scan = [&](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
       GatedScanOptions options = marks;
       options.initial = x[5];
@@ -205,9 +212,11 @@ TEST(GatedScanErrors, AreSentences) {
   const auto expect = [](auto&& call, const char* text) { EXPECT_TRUE(fails_with(text, call)); };
   expect([&] { gated_scan(u[0], u[0], u[0], {weight, {}}); }, "gated_scan: expected u of shape [B, T, C], got [5, 3]");
   expect([&] { gated_scan(u, u.slice(1, 1), u, {weight, {}}); },
-         "gated_scan: expected decay_logit as Float [2, 5, 3] on cpu to match u [2, 5, 3], got Float [2, 4, 3]");
-  expect([&] { gated_scan(u, u, u, {at::ones(4), {}}); }, "expected norm_weight as Float [3] on cpu");
-  expect([&] { gated_scan(u, u, u, {weight, {}}, {{}, at::ones({2, 5})}); }, "expected absent as Bool [2, 5] on cpu");
+         "gated_scan: expected decay_logit of shape [2, 5, 3] to match u [2, 5, 3], got [2, 4, 3]");
+  expect([&] { gated_scan(u, u, u, {at::ones(4), {}}); },
+         "gated_scan: expected norm_weight of shape [3] to match u [2, 5, 3], got [4]");
+  expect([&] { gated_scan(u, u, u, {weight, {}}, {{}, at::ones({2, 5})}); },
+         "gated_scan: expected key_mask as Bool [2, 5] (true = a real token), got Float [2, 5]");
   expect([&] { gated_scan(u.to(at::kHalf), u, u, {weight, {}}); }, "expected float32, bfloat16 or float64, got Half");
 }
 

@@ -96,11 +96,10 @@ TEST(LinearReadDefinition, MetaTensorsHaveTheShapesOfRealOnes) {
     const LinearInputs in = cast(make_inputs({"", 2, 600, 2, 4, 3}), dtype);
     const auto shapes = [&](at::Device device) {
       const auto to = [&](const at::Tensor& x) { return x.detach().to(device); };
-      const auto [mean, free_energy, log_normalizer, state, checkpoints] =
-          call_linear_scan(to(in.query), to(in.key), to(in.value), to(*in.beta), to(*in.log_decay), {}, {}, {}, false);
+      const ScanReads out = call<LinearScanOp>(
+          {to(in.query), to(in.key), to(in.value), to(*in.beta), to(*in.log_decay), {}, {}, {}, false});
       std::vector<std::pair<std::vector<int64_t>, at::ScalarType>> result;
-      for (const at::Tensor& x : {mean, free_energy, log_normalizer, state, checkpoints})
-        result.push_back({x.sizes().vec(), x.scalar_type()});
+      for (const at::Tensor& x : tensors_of(out)) result.push_back({x.sizes().vec(), x.scalar_type()});
       return result;
     };
     EXPECT_EQ(shapes(at::kMeta), shapes(at::kCPU));

@@ -32,18 +32,20 @@ TEST(LinearReadErrors, ShapesThatDoNotFitAreNamed) {
 
 TEST(LinearReadErrors, DtypesAndDevicesThatDoNotFitAreNamed) {
   expect(error(kQuery, kQuery, kValue.to(at::kHalf), kBeta), "expected float32, bfloat16 or float64, got Half");
-  expect(error(kQuery, kQuery.to(at::kDouble), kValue, kBeta), "expected key as Float on cpu like value, got Double");
-  expect(error(kQuery, kQuery, kValue, kBeta, at::zeros({2, 5, 3}, at::kMeta)), "expected log_decay as Float on cpu");
+  expect(error(kQuery, kQuery.to(at::kDouble), kValue, kBeta),
+         "linear_read: expected key as Float like value, got Double");
+  expect(error(kQuery, kQuery, kValue, kBeta, at::zeros({2, 5, 3}, at::kMeta)),
+         "linear_scan: expected log_decay on cpu like query, got it on meta");
 }
 
 TEST(LinearReadErrors, MasksBordersAndStatesThatDoNotFitAreNamed) {
   expect(error(kQuery, kQuery, kValue, kBeta, {}, {.key_mask = at::ones({2, 4}, at::kBool)}),
-         "key_mask as bool [B=2, T=5]");
+         "linear_read: expected key_mask as Bool [2, 5] (true = a real token), got Bool [2, 4]");
   expect(error(kQuery, kQuery, kValue, kBeta, {}, {.cu_seqlens = at::tensor({0, 5})}), "packed in one row");
   const at::Tensor q = kQuery.slice(0, 0, 1), v = kValue.slice(0, 0, 1);
   expect(error(q, q, v, kBeta, {}, {.cu_seqlens = at::tensor({0, 4})}), "cu_seqlens must run from 0 to T=5");
   expect(error(kQuery, kQuery, kValue, kBeta, {}, {.initial = at::zeros({2, 3, 4, 7})}),
-         "expected initial as Float [N=2, H=3, K=4, 13] on cpu (the state of an earlier call), got Float [2, 3, 4, 7]");
+         "linear_read: expected initial as Float [2, 3, 4, 13] (the state of an earlier call), got Float [2, 3, 4, 7]");
   expect(error(kQuery, kQuery, kValue, kBeta, {}, {.initial = at::zeros({2, 3, 4, 13}, at::kDouble)}), "got Double");
   expect(error(kQuery, kQuery, kValue, kBeta, {}, {.causal = false, .initial = at::zeros({2, 3, 4, 13})}),
          "an initial state needs causal=true");

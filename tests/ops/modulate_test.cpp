@@ -72,6 +72,10 @@ AfterModulation after_of(const Case& c, const at::Tensor& positions, const at::T
   return after;
 }
 
+at::Tensor by_operator(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after) {
+  return modulate(x, modulation, after);
+}
+
 // y, then the gradients of all inputs there are, computed in dtype on inputs rounded to low.
 template <typename Function>
 std::vector<at::Tensor> run(Function function, const Case& c, const Inputs& in, const at::Tensor& g, at::ScalarType low,
@@ -95,7 +99,7 @@ TEST_P(Modulate, KernelMatchesTheDefinitionForwardAndBackward) {
                                         << c.width);
       const Inputs in = Inputs::of(c);
       const at::Tensor g = at::randn_like(in.tensors[0]);
-      const auto actual = run(modulate, c, in, g, dtype, dtype);
+      const auto actual = run(by_operator, c, in, g, dtype, dtype);
       const auto expected = run(modulate_definition, c, in, g, dtype, at::kDouble);
       for (size_t i = 0; i < actual.size(); ++i) {
         // Where the rounding of the factor decides between clipped and not, or above the floor and not, an element
@@ -112,7 +116,7 @@ TEST_P(Modulate, ThreadsAgree) {
   const at::Tensor g = at::randn_like(in.tensors[0]);
   const auto with = [&](int threads) {
     ScopedThreads scope(threads);
-    return run(modulate, c, in, g, at::kFloat, at::kFloat);
+    return run(by_operator, c, in, g, at::kFloat, at::kFloat);
   };
   const auto one = with(1), two = with(2), three = with(3);
   EXPECT_TRUE(at::equal(one[0], two[0]) && at::equal(one[0], three[0]));
@@ -180,16 +184,19 @@ TEST(ModulateDefinition, GradientsMatchFiniteDifferencesTwice) {
 TEST(ModulateDefinition, ErrorsAreSentences) {
   const at::Tensor x = at::randn({2, 5, 3, 4}), hidden = at::randn({2, 5, 6}), weight = at::randn({6, 12});
   EXPECT_TRUE(fails_with("modulate: expected x of shape [B, T, H, K]", [&] { modulate(x[0], {}); }));
-  EXPECT_TRUE(fails_with("expected hidden of shape [B, T, C]", [&] { modulate(x, {hidden.slice(1, 1), weight}); }));
-  EXPECT_TRUE(fails_with("expected weight of shape [C, H K]", [&] { modulate(x, {hidden, weight.slice(1, 1)}); }));
+  EXPECT_TRUE(fails_with("modulate: expected hidden of shape [2, 5, *] to match x [2, 5, 3, 4], got [2, 4, 6]",
+                         [&] { modulate(x, {hidden.slice(1, 1), weight}); }));
+  EXPECT_TRUE(fails_with("modulate: expected weight of shape [6, 12] to match x [2, 5, 3, 4], got [6, 11]",
+                         [&] { modulate(x, {hidden, weight.slice(1, 1)}); }));
   EXPECT_TRUE(fails_with("expected weight as Float", [&] { modulate(x, {hidden, weight.to(at::kDouble)}); }));
-  EXPECT_TRUE(fails_with("expected limit of shape [H, K]", [&] { modulate(x, {}, {{}, {}, at::ones({4})}); }));
+  EXPECT_TRUE(fails_with("modulate: expected limit of shape [3, 4] to match x [2, 5, 3, 4], got [4]",
+                         [&] { modulate(x, {}, {{}, {}, at::ones({4})}); }));
   EXPECT_TRUE(fails_with("a floor belongs to a rotation", [&] { modulate(x, {}, {{}, 1.0, {}}); }));
   const Rotation rotation = rotation_of(at::arange(5), 4);
   EXPECT_TRUE(fails_with("got both", [&] { modulate(x, {}, {rotation, {}, at::ones({3, 4})}); }));
-  EXPECT_TRUE(fails_with("expected frequency as Double [K / 2]", [&] {
-    modulate(x, {}, {Rotation{rotation.positions, rotation.frequency.to(at::kFloat)}, {}, {}});
-  }));
+  EXPECT_TRUE(
+      fails_with("modulate: expected frequency as Double [2] (radians for every pair of x), got Float [2]",
+                 [&] { modulate(x, {}, {Rotation{rotation.positions, rotation.frequency.to(at::kFloat)}, {}, {}}); }));
 }
 
 }  // namespace

@@ -84,8 +84,8 @@ TEST(RmsNormErrors, AreSentences) {
   const at::Tensor x = at::randn({2, 5});
   const auto expect = [](auto&& call, const char* text) { EXPECT_TRUE(fails_with(text, call)); };
   expect([&] { rms_norm(x[0], at::ones(5)); }, "rms_norm: expected x of shape [..., tokens, D], got [5]");
-  expect([&] { rms_norm(x, at::ones(4)); }, "rms_norm: expected scale of shape [D=5] to match x [2, 5], got [4]");
-  expect([&] { rms_norm(x, at::ones(5, at::kDouble)); }, "rms_norm: expected scale as Float on cpu like x, got Double");
+  expect([&] { rms_norm(x, at::ones(4)); }, "rms_norm: expected scale of shape [5] to match x [2, 5], got [4]");
+  expect([&] { rms_norm(x, at::ones(5, at::kDouble)); }, "rms_norm: expected scale as Float like x, got Double");
   expect([&] { rms_norm(x, at::ones(5), 0); }, "rms_norm: expected a positive eps, got 0");
   expect([&] { rms_norm(x.to(at::kHalf), at::ones(5)); }, "expected float32, bfloat16 or float64, got Half");
 }

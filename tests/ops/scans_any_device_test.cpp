@@ -1,4 +1,5 @@
 // The linear-time reads in chunks: what devices without kernels of their own run, here on the CPU.
+#include "ops/autograd.h"
 #include "ops/channel_read/channel_read.h"
 #include "ops/linear_read/linear_read.h"
 #include "ops/ssm_read/ssm_read.h"
@@ -13,6 +14,7 @@ namespace fem::testing {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+using channel::ChannelInputs;
 
 class ScansAnywhere : public ::testing::Test {
  protected:
@@ -50,64 +52,37 @@ void expect_same(const Scan& chunks, const Scan& definition, at::ScalarType dtyp
   const Tensors d = chunks.gradient(grads), exact = definition.gradient(exact_grads);
   for (size_t i = 0; i < exact.size(); ++i) {
     SCOPED_TRACE(definition.inputs[i]);
+    if (!exact[i].defined()) {
+      EXPECT_EQ(d[i].numel(), 0);
+      continue;
+    }
     // That of beta is a difference of two sums of this size.
     const double magnitude =
-        definition.inputs[i] == "beta" && definition.beta
+        definition.inputs[i] == "beta"
             ? (exact_grads[1] * expected[1] / *definition.beta).abs().sum({0, 1}).max().item<double>()
             : 0;
     EXPECT_TRUE(close_or_zero(d[i], exact[i], gradient_tolerance(dtype), magnitude));
   }
 }
 
-Scan linear_scan(const LinearInputs& in, bool chunks) {
-  const auto with_inputs = [in](auto&& function, const auto&... before) {
-    return [in, function, before...](const auto&... after) {
-      return listed(function(before..., in.query, in.key, in.value, in.beta, in.log_decay, in.key_mask, in.cu_seqlens,
-                             in.initial, in.strict, after...));
-    };
-  };
+// In chunks as another device's call arrives there, or by the definition.
+template <typename Op>
+Scan scan_of(const typename Op::Inputs& in, bool chunks) {
   const auto read = [=] {
-    Tensors out = with_inputs(chunks ? linear_scan_in_chunks : linear_scan_by_definition)();
+    Tensors out = tensors_of(chunks ? as_on_cuda<Op>(in) : Op::definition(in));
     out.pop_back();  // checkpoints
     return out;
   };
   const auto gradient = [=](const Tensors& g) {
-    const at::Tensor unused;
-    return with_inputs(chunks ? linear_scan_backward_in_chunks : linear_read_definition_backward, if_defined(g[0]),
-                       if_defined(g[1]), if_defined(g[2]), if_defined(g[3]))(unused, unused, unused, unused);
+    auto b = all_gradients<Op>({g[0], g[1], g[2], g[3], {}}, in);
+    if (chunks) b.out = as_on_cuda<Op>(in);
+    return tensors_of<0, Op::kLearned>(chunks ? gradient_as_on_cuda<Op>(b) : gradient_of_definition<Op>(b));
   };
-  return {{"query", "key", "value", "beta", "log_decay", "initial"}, in.beta, read, gradient};
+  return {names_in(Op::kSchema).inputs, in.beta, read, gradient};
 }
-
-Tensors outputs_of(const RecurrentRead& read) {
-  return {read.mean, read.free_energy.defined() ? read.free_energy : at::empty({0}), read.log_normalizer, read.state};
-}
-
-Scan channel_scan(const ChannelInputs& in, bool chunks) {
-  const auto read = [=] { return outputs_of((chunks ? channel_scan_in_chunks : channel_scan_definition)(in)); };
-  const auto gradient = [=](const Tensors& g) {
-    return listed((chunks ? channel_scan_gradient_in_chunks : channel_scan_gradient)(
-        {if_defined(g[0]), if_defined(g[1]), if_defined(g[2]), if_defined(g[3])}, in));
-  };
-  return {{"value", "beta", "log_weight", "log_decay", "initial"}, in.beta, read, gradient};
-}
-
-Scan ssm_scan(const SsmInputs& inputs, bool chunks) {
-  const Ssm& ssm = inputs.ssm;
-  const RecurrentReadOptions& o = inputs.options;
-  const fem::SsmInputs in{inputs.value, inputs.beta, ssm.delta,    ssm.A,     ssm.B,         ssm.C,
-                          ssm.D,        o.key_mask,  o.cu_seqlens, o.initial, inputs.strict, ssm.delayed};
-  const auto read = [=] {
-    Tensors out = listed((chunks ? ssm_scan_in_chunks : ssm_scan_definition)(in));
-    out.pop_back();  // checkpoints
-    return out;
-  };
-  const auto gradient = [=](const Tensors& g) {
-    return listed((chunks ? ssm_scan_gradient_in_chunks : ssm_scan_definition_gradient)(
-        {if_defined(g[0]), if_defined(g[1]), if_defined(g[2]), if_defined(g[3])}, in));
-  };
-  return {{"value", "beta", "delta", "A", "B", "C", "D", "initial"}, in.beta, read, gradient};
-}
+Scan linear_scan(const LinearInputs& in, bool chunks) { return scan_of<LinearScanOp>(in, chunks); }
+Scan channel_scan(const ChannelInputs& in, bool chunks) { return scan_of<ChannelScanOp>(in, chunks); }
+Scan ssm_scan(const SsmInputs& in, bool chunks) { return scan_of<SsmScanOp>(in.scan(), chunks); }
 
 // Many short sequences, an empty one among them, and two long ones: rows of chunks become fewer from step to step.
 std::vector<int64_t> uneven_borders() {
@@ -225,72 +200,40 @@ TEST_F(ScansAnywhere, EmptyInputsPassTheStateOn) {
   }
 }
 
+// As the operator's members compute it, and not as the definition does.
+template <typename Op>
+void expect_call_arrives(const typename Op::Inputs& in) {
+  const ScanReads read = as_on_cuda<Op>(in), expected = Op::elsewhere(in);
+  const Tensors outputs = tensors_of(read), wanted = tensors_of(expected);
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(outputs[i], wanted[i])) << "output " << i;
+  EXPECT_FALSE(at::equal(read.free_energy, Op::definition(in).free_energy)) << "nothing tells the paths apart";
+  const auto random = [](const at::Tensor& like) { return at::randn_like(like); };
+  const auto b = all_gradients<Op>(
+      {random(read.mean), random(read.free_energy), random(read.log_normalizer), random(read.state), {}}, in, read);
+  const Tensors gradients = tensors_of<0, Op::kLearned>(gradient_as_on_cuda<Op>(b));
+  const Tensors of_chunks = tensors_of<0, Op::kLearned>(Op::gradient_elsewhere(b));
+  for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], of_chunks[i])) << "input " << i;
+}
+
 TEST_F(ScansAnywhere, AnotherDevicesCallArrivesHere) {
-  const auto expect_equal = [](const Tensors& actual, const Tensors& expected) {
-    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(actual[i], expected[i])) << i;
-  };
-  const auto random = [](const Tensors& like) {
-    Tensors all;
-    for (const at::Tensor& x : like) all.push_back(at::randn_like(x));
-    return all;
-  };
   // Chunks of 50 tokens, the mean length: the last sequence is added up in another order than by the definition.
   const std::vector<int64_t> borders{0, 30, 60, 150};
-  const LinearInputs l =
-      cast(make_inputs(LinearCase{"", 1, 150, 2, 6, 5, true, true, true, false, false, borders}), at::kFloat);
-  const Scan linear = linear_scan(l, true);
-  const Tensors read = linear.read(), g = random(read);
-  expect_equal(listed(as_on_cuda<LinearScanOp>("fem::linear_scan", l.query, l.key, l.value, l.beta, l.log_decay,
-                                               l.key_mask, l.cu_seqlens, l.initial, l.strict)),
-               read);
-  EXPECT_FALSE(at::equal(read[1], linear_scan(l, false).read()[1])) << "nothing tells the paths apart";
-  expect_equal(listed(as_on_cuda<LinearScanBackwardOp>(
-                   "fem::linear_scan_backward", OptionalTensor(g[0]), OptionalTensor(g[1]), OptionalTensor(g[2]),
-                   OptionalTensor(g[3]), l.query, l.key, l.value, l.beta, l.log_decay, l.key_mask, l.cu_seqlens,
-                   l.initial, l.strict, read[0], read[1], read[2], read[3])),
-               linear.gradient(g));
-
-  const ChannelInputs c =
-      channel::cast(channel::make_inputs({"", 1, 150, 2, 5, true, true, true, borders, true}), at::kFloat);
-  const Scan channels = channel_scan(c, true);
-  const Tensors channel_read = channels.read(), cg = random(channel_read);
-  expect_equal(listed(as_on_cuda<ChannelScanOp>("fem::channel_scan", c.value, c.beta, c.log_weight, c.log_decay,
-                                                c.key_mask, c.cu_seqlens, c.initial, c.strict)),
-               channel_read);
-  EXPECT_FALSE(at::equal(channel_read[1], channel_scan(c, false).read()[1])) << "nothing tells the paths apart";
-  expect_equal(listed(as_on_cuda<ChannelScanBackwardOp>(
-                   "fem::channel_scan_backward", OptionalTensor(cg[0]), OptionalTensor(cg[1]), OptionalTensor(cg[2]),
-                   OptionalTensor(cg[3]), c.value, c.beta, c.log_weight, c.log_decay, c.key_mask, c.cu_seqlens,
-                   c.initial, channel_read[0], c.strict)),
-               channels.gradient(cg));
-
-  const SsmInputs s = cast(make_inputs(SsmCase{"", 1, 150, 2, 5, 3, true, borders, true}), at::kFloat);
-  const Scan ssm = ssm_scan(s, true);
-  const Tensors ssm_read = ssm.read(), sg = random(ssm_read);
-  expect_equal(listed(as_on_cuda<SsmScanOp>("fem::ssm_scan", s.value, s.beta, s.ssm.delta, s.ssm.A, s.ssm.B, s.ssm.C,
-                                            s.ssm.D, s.options.key_mask, s.options.cu_seqlens, s.options.initial,
-                                            s.strict, s.ssm.delayed)),
-               ssm_read);
-  EXPECT_FALSE(at::equal(ssm_read[1], ssm_scan(s, false).read()[1])) << "nothing tells the paths apart";
-  expect_equal(listed(as_on_cuda<SsmScanBackwardOp>(
-                   "fem::ssm_scan_backward", OptionalTensor(sg[0]), OptionalTensor(sg[1]), OptionalTensor(sg[2]),
-                   OptionalTensor(sg[3]), s.value, s.beta, s.ssm.delta, s.ssm.A, s.ssm.B, s.ssm.C, s.ssm.D,
-                   s.options.key_mask, s.options.cu_seqlens, s.options.initial, s.strict, s.ssm.delayed, ssm_read[0])),
-               ssm.gradient(sg));
+  expect_call_arrives<LinearScanOp>(
+      cast(make_inputs(LinearCase{"", 1, 150, 2, 6, 5, true, true, true, false, false, borders}), at::kFloat));
+  expect_call_arrives<ChannelScanOp>(
+      channel::cast(channel::make_inputs({"", 1, 150, 2, 5, true, true, true, borders, true}), at::kFloat));
+  expect_call_arrives<SsmScanOp>(
+      cast(make_inputs(SsmCase{"", 1, 150, 2, 5, 3, true, borders, true}), at::kFloat).scan());
 }
 
 TEST_F(ScansAnywhere, Float16IsRefused) {
-  const at::Tensor x = at::ones({1, 2, 1, 4}, at::kHalf), none;
-  const OptionalTensor absent;
-  EXPECT_TRUE(fails_with("linear_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold", [&] {
-    as_on_cuda<LinearScanOp>("fem::linear_scan", x, x, x, absent, absent, absent, absent, absent, false);
-  }));
-  EXPECT_TRUE(fails_with("channel_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold", [&] {
-    as_on_cuda<ChannelScanOp>("fem::channel_scan", x, absent, OptionalTensor(x), absent, absent, absent, absent, false);
-  }));
-  EXPECT_TRUE(fails_with("ssm_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold", [&] {
-    as_on_cuda<SsmScanOp>("fem::ssm_scan", x, absent, x, x, x, x, x, absent, absent, absent, false, false);
-  }));
+  const at::Tensor x = at::ones({1, 2, 1, 4}, at::kHalf);
+  EXPECT_TRUE(fails_with("linear_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold",
+                         [&] { as_on_cuda<LinearScanOp>({x, x, x, {}, {}, {}, {}, {}, false}); }));
+  EXPECT_TRUE(fails_with("channel_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold",
+                         [&] { as_on_cuda<ChannelScanOp>({x, {}, x, {}, {}, {}, {}, false}); }));
+  EXPECT_TRUE(fails_with("ssm_read: expected float32, bfloat16 or float64, got Half (float16 cannot hold",
+                         [&] { as_on_cuda<SsmScanOp>({x, {}, x, x, x, x, x, {}, {}, {}, false, false}); }));
 }
 
 }  // namespace

@@ -16,13 +16,6 @@ class SoftmaxReadAnywhere : public ::testing::Test {
   PoisonedMemory poison_;
 };
 
-fem::SoftmaxRead by_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                              const OptionalTensor& beta, const SoftmaxReadOptions& o) {
-  const auto [mean, free_energy, log_normalizer] =
-      call_attention_read(query, key, value, beta, o.scale, o.causal, o.window, o.key_mask, o.cu_seqlens);
-  return {{mean, beta ? free_energy : at::Tensor()}, log_normalizer};
-}
-
 // Blocks end inside these; those of softmax_cases() are shorter.
 const std::vector<SoftmaxCase> kLongCases{
     {"many_blocks_masked", 1, 700, 700, 2, 16, 8, true, std::nullopt, true},
@@ -41,7 +34,7 @@ void expect_attention_equals_definition(const SoftmaxCase& c, at::ScalarType dty
   const SoftmaxInputs low = cast(make_inputs(c), dtype), exact = cast(low, at::kDouble);
   const at::Tensor g1 = at::randn({c.batch, c.queries, c.heads, c.value_width}).to(dtype).to(at::kDouble);
   const at::Tensor g2 = at::randn_like(g1).to(dtype).to(at::kDouble);
-  const SoftmaxResult expected = run(softmax_read_definition, exact, g1, g2), actual = run(by_attention, low, g1, g2);
+  const SoftmaxResult expected = run(softmax_read_definition, exact, g1, g2), actual = run(attention_read, low, g1, g2);
   const Tolerance forward = forward_tolerance(dtype), backward = gradient_tolerance(dtype);
   EXPECT_TRUE(close(actual.read.mean, expected.read.mean, forward));
   EXPECT_TRUE(close(actual.read.log_normalizer, expected.read.log_normalizer, forward));
@@ -88,7 +81,7 @@ TEST_F(SoftmaxReadAnywhere, SmallBetaKeepsItsDigits) {
       in.beta->select(1, 3).fill_(2);  // a channel with the other offset beside them
       const SoftmaxInputs low = cast(in, dtype), exact = cast(low, at::kDouble);
       const at::Tensor g = at::randn({2, 300, 2, 8}).to(dtype).to(at::kDouble);
-      const SoftmaxResult expected = run(softmax_read_definition, exact, g, g), actual = run(by_attention, low, g, g);
+      const SoftmaxResult expected = run(softmax_read_definition, exact, g, g), actual = run(attention_read, low, g, g);
       EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward_tolerance(dtype))) << beta;
       for (size_t i = 0; i < 3; ++i)
         EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], gradient_tolerance(dtype))) << beta << " " << i;
@@ -102,7 +95,7 @@ TEST_F(SoftmaxReadAnywhere, ValuesAtTheCapStayFiniteAndExact) {
   in.value = at::where(at::rand_like(in.value) > 0.2, -20.0, 20.0);
   const at::Tensor g = at::randn({1, 260, 1, 6}).to(at::kDouble);
   const SoftmaxResult expected = run(softmax_read_definition, cast(in, at::kDouble), g, g);
-  const SoftmaxResult actual = run(by_attention, cast(in, at::kFloat), g, g);
+  const SoftmaxResult actual = run(attention_read, cast(in, at::kFloat), g, g);
   EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, kFloat32));
   for (size_t i = 0; i < 4; ++i)
     EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], kFloat32Gradient, i == 3 ? 20.0 * 260 : 0)) << i;
@@ -113,7 +106,7 @@ TEST_F(SoftmaxReadAnywhere, EmptyInputsGiveEmptyOrZeroReads) {
        std::vector<std::array<int64_t, 3>>{{0, 5, 5}, {2, 0, 0}, {2, 0, 7}, {2, 9, 0}}) {
     const SoftmaxInputs in = cast(make_inputs({"", batch, queries, keys, 2, 8, 4, false}), at::kFloat);
     const at::Tensor g = at::ones({batch, queries, 2, 4});
-    const SoftmaxResult result = run(by_attention, in, g, g);
+    const SoftmaxResult result = run(attention_read, in, g, g);
     EXPECT_TRUE(at::equal(result.read.mean, at::zeros_like(g)));
     EXPECT_TRUE(at::equal(result.read.free_energy, at::zeros_like(g)));
     for (const at::Tensor& gradient : result.gradients) EXPECT_TRUE(at::equal(gradient, at::zeros_like(gradient)));
@@ -124,11 +117,11 @@ TEST_F(SoftmaxReadAnywhere, WhatMaskedTokensHoldHasNoInfluenceEvenNaN) {
   SoftmaxInputs in = cast(make_inputs({"", 2, 130, 130, 2, 8, 4, true, std::nullopt, true}), at::kFloat);
   in.options.key_mask->select(0, 1).zero_();  // and a row that sees nothing at all
   const at::Tensor g = at::randn({2, 130, 2, 4});
-  const SoftmaxResult expected = run(by_attention, in, g, g);
+  const SoftmaxResult expected = run(attention_read, in, g, g);
   const at::Tensor hidden = in.options.key_mask->logical_not().view({2, 130, 1, 1});
   in.key = in.key.detach().masked_fill(hidden, NAN).requires_grad_();
   in.value = in.value.detach().masked_fill(hidden, NAN).requires_grad_();
-  const SoftmaxResult actual = run(by_attention, in, g, g);
+  const SoftmaxResult actual = run(attention_read, in, g, g);
   EXPECT_TRUE(at::equal(actual.read.free_energy, expected.read.free_energy));
   for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(actual.gradients[i], expected.gradients[i])) << i;
   for (const at::Tensor& read : {actual.read.mean, actual.read.free_energy})
@@ -138,34 +131,34 @@ TEST_F(SoftmaxReadAnywhere, WhatMaskedTokensHoldHasNoInfluenceEvenNaN) {
 
 TEST_F(SoftmaxReadAnywhere, AnotherDevicesCallArrivesHere) {
   const at::NoGradGuard no_grad;
-  const SoftmaxInputs in = make_inputs({"", 2, 300, 300, 2, 16, 8, true, 200, true});
-  const at::Tensor q = in.query.to(at::kFloat), k = in.key.to(at::kFloat), v = in.value.to(at::kFloat),
-                   b = in.beta->to(at::kFloat), g = at::randn_like(v);
-  const auto call = [&](auto&& function, const auto&... before) {
-    return listed(
-        function(before..., std::optional<double>(), true, in.options.window, in.options.key_mask, OptionalTensor()));
-  };
-  const auto on_cuda = [](const auto&... x) { return as_on_cuda<SoftmaxReadOp>("fem::softmax_read", x...); };
-  const auto back_on_cuda = [](const auto&... x) {
-    return as_on_cuda<SoftmaxReadBackwardOp>("fem::softmax_read_backward", x...);
-  };
-  const OptionalTensor beta(b);
-  const auto read = call(on_cuda, q, k, v, beta), expected = call(softmax_read_by_attention, q, k, v, beta);
-  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(read[i], expected[i])) << i;
-  const auto definition = call(softmax_read_by_definition, q, k, v, beta),
-             kernel = call(softmax_read_cpu, q, k, v, beta);
-  EXPECT_FALSE(at::equal(read[1], definition[1]) || at::equal(read[1], kernel[1])) << "nothing tells the paths apart";
-  const auto gradients = call(back_on_cuda, g, g, q, k, v, beta, read[0], read[1], read[2]);
-  const auto wanted = call(softmax_read_backward_by_attention, g, g, q, k, v, beta, read[0], read[1], read[2]);
+  const SoftmaxInputs drawn = make_inputs({"", 2, 300, 300, 2, 16, 8, true, 200, true});
+  const auto single = [](const at::Tensor& x) { return x.to(at::kFloat); };
+  const SoftmaxReadOp::Inputs in{single(drawn.query),
+                                 single(drawn.key),
+                                 single(drawn.value),
+                                 single(*drawn.beta),
+                                 {},
+                                 {},
+                                 {},
+                                 true,
+                                 drawn.options.window,
+                                 drawn.options.key_mask,
+                                 {}};
+  const SoftmaxReadOp::Outputs read = as_on_cuda<SoftmaxReadOp>(in);
+  const auto outputs = tensors_of(read), expected = tensors_of(SoftmaxReadOp::elsewhere(in));
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(outputs[i], expected[i])) << i;
+  for (const auto& other : {SoftmaxReadOp::definition(in), call<SoftmaxReadOp>(in)})
+    EXPECT_FALSE(at::equal(read.free_energy, other.free_energy)) << "nothing tells the paths apart";
+  const at::Tensor g = at::randn_like(in.value);
+  const auto b = all_gradients<SoftmaxReadOp>({g, g, {}}, in, read);
+  const auto gradients = tensors_of<0, 4>(gradient_as_on_cuda<SoftmaxReadOp>(b));
+  const auto wanted = tensors_of<0, 4>(SoftmaxReadOp::gradient_elsewhere(b));
   for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(gradients[i], wanted[i])) << i;
 }
 
 TEST_F(SoftmaxReadAnywhere, Float16IsRefused) {
   const at::Tensor x = at::ones({1, 2, 1, 4}, at::kHalf);
-  const auto call = [&] {
-    as_on_cuda<SoftmaxReadOp>("fem::softmax_read", x, x, x, OptionalTensor(), std::optional<double>(), true,
-                              std::optional<int64_t>(), OptionalTensor(), OptionalTensor());
-  };
+  const auto call = [&] { as_on_cuda<SoftmaxReadOp>({x, x, x, {}, {}, {}, {}, true, {}, {}, {}}); };
   EXPECT_TRUE(fails_with("got Half (float16 cannot hold exp(beta v): cast to bfloat16)", call));
 }
 

@@ -33,13 +33,14 @@ TEST(SoftmaxReadErrors, DtypesAndDevicesThatDoNotFitAreNamed) {
   expect(error(kQuery.to(at::kHalf), kQuery.to(at::kHalf), kValue.to(at::kHalf), kBeta.to(at::kHalf)),
          "expected float32, bfloat16 or float64, got Half");
   expect(error(kQuery, kQuery.to(at::kDouble), kValue, kBeta), "expected query, key and value of one dtype");
-  expect(error(kQuery, kQuery, kValue, kBeta.to(at::kDouble)), "expected beta as Float on cpu, got Double on cpu");
-  expect(error(kQuery, kQuery.to(at::kMeta), kValue, kBeta), "on one device");
+  expect(error(kQuery, kQuery, kValue, kBeta.to(at::kDouble)), "expected beta as Float, got Double");
+  expect(error(kQuery, kQuery.to(at::kMeta), kValue, kBeta),
+         "softmax_read: expected key on cpu like query, got it on meta");
 }
 
 TEST(SoftmaxReadErrors, MasksWindowsAndBordersThatDoNotFitAreNamed) {
   expect(error(kQuery, kQuery, kValue, kBeta, {.key_mask = at::ones({2, 4}, at::kBool)}),
-         "key_mask as bool [B=2, T=5]");
+         "expected key_mask as Bool [2, 5] (true = a real token), got Bool [2, 4]");
   expect(error(kQuery, kQuery, kValue, kBeta, {.key_mask = at::ones({2, 5})}), "got Float [2, 5]");
   expect(error(kQuery, kQuery, kValue, kBeta, {.window = 0}), "window of at least 1 token, got 0");
   const auto packed = [&](std::vector<int64_t> borders, int64_t rows = 1) {

@@ -35,14 +35,33 @@ class ScopedPortionMemory {
 };
 
 // The operator as a CUDA tensor's call would reach it, on the tensors of the CPU.
-template <typename Signature, typename... Arguments>
-auto as_on_cuda(const char* name, const Arguments&... arguments) {
-  return find_operator<Signature>(name).redispatch(c10::DispatchKeySet(c10::DispatchKey::CUDA), arguments...);
+template <typename Op>
+typename Op::Outputs as_on_cuda(const typename Op::Inputs& in) {
+  const auto op = find_operator<typename Signatures<Op>::Forward>("fem::" + name_of<Op>());
+  const auto run = [&](const auto&... x) { return op.redispatch(c10::DispatchKeySet(c10::DispatchKey::CUDA), x...); };
+  typename Op::Outputs out;
+  take<kFieldCount<typename Op::Outputs>>(out, std::apply(run, in.fields()));
+  return out;
+}
+template <typename Op>
+typename Op::Inputs gradient_as_on_cuda(const BackwardOf<Op>& b) {
+  const auto op = find_operator<typename Signatures<Op>::Gradient>("fem::" + name_of<Op>() + "_backward");
+  const auto run = [&](const auto&... x) {
+    return op.redispatch(c10::DispatchKeySet(c10::DispatchKey::CUDA), x..., b.wanted);
+  };
+  typename Op::Inputs gradients;
+  take<Op::kLearned>(gradients,
+                     std::apply(run, std::tuple_cat(outputs_passed(b.grads), b.in.fields(), outputs_passed(b.out))));
+  return gradients;
 }
 
-template <typename... Tensor>
-std::vector<at::Tensor> listed(const std::tuple<Tensor...>& tensors) {
-  return std::apply([](const auto&... x) { return std::vector<at::Tensor>{x...}; }, tensors);
+// What a gradient is computed from, with all of them wanted.
+template <typename Op>
+BackwardOf<Op> all_gradients(const typename Op::Outputs& grads, const typename Op::Inputs& in,
+                             const typename Op::Outputs& out = {}) {
+  BackwardOf<Op> b{grads, in, out, {}};
+  b.wanted.fill(true);
+  return b;
 }
 
 // close(), and what must be exactly zero is.

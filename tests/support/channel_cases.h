@@ -12,6 +12,8 @@
 
 namespace fem::testing::channel {
 
+using ChannelInputs = ChannelScanOp::Inputs;
+
 struct Case {
   std::string name;
   int64_t batch, tokens, heads, width;
@@ -86,9 +88,11 @@ inline ChannelInputs cast(const ChannelInputs& in, at::ScalarType dtype) {
 }
 
 inline RecurrentRead by_operator(const ChannelInputs& in) {
-  const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_channel_scan(
-      in.value, in.beta, in.log_weight, in.log_decay, in.key_mask, in.cu_seqlens, in.initial, in.strict);
-  return {{mean, free_energy}, log_normalizer, state};
+  return read_of(call<ChannelScanOp>(in), in.beta.has_value());
+}
+
+inline RecurrentRead by_definition(const ChannelInputs& in) {
+  return read_of(ChannelScanOp::definition(in), in.beta.has_value());
 }
 
 inline RecurrentReadOptions options_of(const ChannelInputs& in, bool causal = true) {

@@ -50,18 +50,14 @@ inline const std::vector<LinearCase>& linear_cases() {
   return cases;
 }
 
-struct LinearInputs {
-  at::Tensor query, key, value;
-  std::optional<at::Tensor> beta, log_decay, key_mask, cu_seqlens, initial;
-  bool strict = false;
-
+struct LinearInputs : LinearScanOp::Inputs {
   RecurrentReadOptions options(bool causal = true) const { return {causal, key_mask, cu_seqlens, initial}; }
 };
 
 // Random inputs of a case in float64; drawn in float32 so that casting to it loses nothing.
 inline LinearInputs make_inputs(const LinearCase& c) {
   const auto normal = [](at::IntArrayRef shape) { return at::randn(shape).to(at::kDouble); };
-  LinearInputs in;
+  LinearInputs in{};
   in.query = normal({c.batch, c.tokens, c.heads, c.key_width}).abs();
   in.key = normal({c.batch, c.tokens, c.heads, c.key_width}).abs();
   in.value = normal({c.batch, c.tokens, c.heads, c.value_width});
@@ -91,15 +87,10 @@ inline LinearInputs cast(const LinearInputs& in, at::ScalarType dtype) {
   return out;
 }
 
-inline RecurrentRead by_kernel(const LinearInputs& in) {
-  const auto [mean, free_energy, log_normalizer, state, checkpoints] = call_linear_scan(
-      in.query, in.key, in.value, in.beta, in.log_decay, in.key_mask, in.cu_seqlens, in.initial, in.strict);
-  return {{mean, in.beta ? free_energy : at::Tensor()}, log_normalizer, state};
-}
+inline RecurrentRead by_kernel(const LinearInputs& in) { return read_of(call<LinearScanOp>(in), in.beta.has_value()); }
 
 inline RecurrentRead by_definition(const LinearInputs& in) {
-  return linear_scan_definition(in.query, in.key, in.value, in.beta, in.log_decay, in.key_mask, in.cu_seqlens,
-                                in.initial, in.strict);
+  return read_of(LinearScanOp::definition(in), in.beta.has_value());
 }
 
 }  // namespace fem::testing

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fem/ops/ssm_read.h"
+#include "ops/ssm_read/ssm_read.h"
 
 namespace fem::testing {
 
@@ -76,6 +76,21 @@ struct SsmInputs {
   Ssm ssm;
   RecurrentReadOptions options;
   bool strict = false;
+
+  SsmScanOp::Inputs scan() const {
+    return {value,
+            beta,
+            ssm.delta,
+            ssm.A,
+            ssm.B,
+            ssm.C,
+            ssm.D,
+            options.initial,
+            options.key_mask,
+            options.cu_seqlens,
+            strict,
+            ssm.delayed};
+  }
 
   // In the order of kSsmInputNames, those that are there.
   std::vector<at::Tensor> floating() const {

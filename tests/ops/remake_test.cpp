@@ -1,4 +1,4 @@
-#include "ops/modulate/again.h"
+#include "ops/remake.h"
 
 #include <torch/csrc/autograd/autograd.h>
 
@@ -34,17 +34,20 @@ struct Visible {
   std::optional<at::Tensor> key_mask = std::nullopt, cu_seqlens = std::nullopt;
 };
 
-// Returns the read, and how many hold the first modulated input afterwards: only this function, if it is made again.
+// Returns the read, and how many hold the first modulated input afterwards: only this function, if it is remade.
 struct Outcome {
   std::vector<at::Tensor> read;
   size_t holders;
 };
-Outcome read_with(Reader reader, const std::vector<at::Tensor>& in, const Visible& visible = {}) {
+Outcome read_with(Reader reader, const std::vector<at::Tensor>& in, bool recompute, const Visible& visible = {}) {
   const Rotation rotation = rotation_of(at::arange(in[0].size(1)), kWidth);
   const bool positive = reader == Reader::kLinear;
   const AfterModulation turned{rotation, positive ? std::optional(0.1) : std::nullopt, {}};
-  const at::Tensor query = modulate(in[0], {in[3], in[4]}, turned), key = modulate(in[1], {in[3], in[4]}, turned);
-  const at::Tensor value = modulate(in[2], {in[3], in[4]}, {{}, {}, 3 / in[5]});
+  const Modulation modulation{in[3], in[4]};
+  const at::Tensor query = modulate(in[0], modulation, turned, recompute);
+  const at::Tensor key = modulate(in[1], modulation, turned, recompute);
+  const at::Tensor value = modulate(in[2], modulation, {{}, {}, 3 / in[5]}, recompute);
+  EXPECT_EQ(is_remade(query), recompute && query.requires_grad());
   Outcome outcome{};
   switch (reader) {
     case Reader::kSoftmax: {
@@ -72,35 +75,32 @@ struct Gradients {
 };
 using Seed = std::function<at::Tensor(const at::Tensor& output)>;
 at::Tensor plain_seed(const at::Tensor& y) { return at::ones_like(y) + 0.1 * y; }
-Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, bool again, const Seed& seed = plain_seed,
-                       const Visible& visible = {}) {
+Gradients gradients_of(Reader reader, const std::vector<at::Tensor>& inputs, bool recompute,
+                       const Seed& seed = plain_seed, const Visible& visible = {}) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_());
-  std::optional<MakeAgainGuard> guard;
-  if (again) guard.emplace();
-  const Outcome outcome = read_with(reader, leaves, visible);
-  guard.reset();
+  const Outcome outcome = read_with(reader, leaves, recompute, visible);
   std::vector<at::Tensor> grads;
   for (const at::Tensor& y : outcome.read) grads.push_back(seed(y.detach()));
   return {torch::autograd::grad(outcome.read, leaves, grads), outcome.holders};
 }
 
-class MakeAgain : public ::testing::TestWithParam<Reader> {};
-INSTANTIATE_TEST_SUITE_P(Reader, MakeAgain, ::testing::Values(Reader::kSoftmax, Reader::kLinear, Reader::kGates));
+class Remake : public ::testing::TestWithParam<Reader> {};
+INSTANTIATE_TEST_SUITE_P(Reader, Remake, ::testing::Values(Reader::kSoftmax, Reader::kLinear, Reader::kGates));
 
-TEST_P(MakeAgain, GivesTheSameGradientsWithoutKeepingTheInputs) {
+TEST_P(Remake, GivesTheSameGradientsWithoutKeepingTheInputs) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     const auto inputs = inputs_of(dtype, 70);
-    const Gradients kept = gradients_of(GetParam(), inputs, false), again = gradients_of(GetParam(), inputs, true);
+    const Gradients kept = gradients_of(GetParam(), inputs, false), remade = gradients_of(GetParam(), inputs, true);
     EXPECT_GT(kept.holders, 1);
-    EXPECT_EQ(again.holders, 1);
+    EXPECT_EQ(remade.holders, 1);
     for (size_t i = 0; i < kept.tensors.size(); ++i)
-      EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
+      EXPECT_TRUE(close(remade.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
   }
 }
 
 // Masks, windows and the borders of packed sequences reach the gradients of inputs that are made again, too.
-TEST(MakeAgainOfPart, WhatATokenMayNotSeeStaysUnseen) {
+TEST(RemakeOfPart, WhatATokenMayNotSeeStaysUnseen) {
   const int64_t tokens = 130;
   const at::Tensor mask = at::rand({2, tokens}) > 0.3, row = mask.slice(0, 0, 1),
                    borders = at::tensor({0, 3, 3, 70, 130});
@@ -124,11 +124,11 @@ TEST(MakeAgainOfPart, WhatATokenMayNotSeeStaysUnseen) {
                      at::toString(dtype));
         const auto inputs = inputs_of(dtype, tokens, c.batch);
         const Gradients kept = gradients_of(reader, inputs, false, plain_seed, c.visible);
-        const Gradients again = gradients_of(reader, inputs, true, plain_seed, c.visible);
+        const Gradients remade = gradients_of(reader, inputs, true, plain_seed, c.visible);
         const Gradients of_all = gradients_of(reader, inputs, true);
-        EXPECT_EQ(again.holders, 1);
+        EXPECT_EQ(remade.holders, 1);
         for (size_t i = 0; i < kept.tensors.size(); ++i) {
-          EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
+          EXPECT_TRUE(close(remade.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
           EXPECT_FALSE(close(of_all.tensors[i], kept.tensors[i], gradient_tolerance(dtype)))
               << i << " sees all the same";
         }
@@ -136,22 +136,22 @@ TEST(MakeAgainOfPart, WhatATokenMayNotSeeStaysUnseen) {
 }
 
 // Three threads divide the two rows' heads of a group: both are gathered for all, and the query is let go.
-TEST(MakeAgainInGroups, HeadsDividedAmongThreadsGiveTheSameGradients) {
+TEST(RemakeInGroups, HeadsDividedAmongThreadsGiveTheSameGradients) {
   const ScopedThreads scope(3);
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const auto inputs = inputs_of(dtype, 450);
     const Gradients kept = gradients_of(Reader::kSoftmax, inputs, false);
-    const Gradients again = gradients_of(Reader::kSoftmax, inputs, true);
+    const Gradients remade = gradients_of(Reader::kSoftmax, inputs, true);
     const Gradients repeated = gradients_of(Reader::kSoftmax, inputs, true);
     for (size_t i = 0; i < kept.tensors.size(); ++i) {
-      EXPECT_TRUE(close(again.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
-      EXPECT_TRUE(at::equal(again.tensors[i], repeated.tensors[i])) << i << ": a second run differs";
+      EXPECT_TRUE(close(remade.tensors[i], kept.tensors[i], gradient_tolerance(dtype))) << i;
+      EXPECT_TRUE(at::equal(remade.tensors[i], repeated.tensors[i])) << i << ": a second run differs";
     }
   }
 }
 
 // A gradient that is a negative view holds the numbers of its opposite: the kernels must not be given it as it is.
-TEST(MakeAgainInGroups, GradientsThatAreNotPlainTensorsGoThroughTheDispatcher) {
+TEST(RemakeInGroups, GradientsThatAreNotPlainTensorsGoThroughTheDispatcher) {
   const auto inputs = inputs_of(at::kFloat, 70);
   const Seed negative_view = [](const at::Tensor& y) { return at::_neg_view(-plain_seed(y)); };
   const Gradients expected = gradients_of(Reader::kSoftmax, inputs, true);
@@ -160,18 +160,17 @@ TEST(MakeAgainInGroups, GradientsThatAreNotPlainTensorsGoThroughTheDispatcher) {
     EXPECT_TRUE(close(actual.tensors[i], expected.tensors[i], gradient_tolerance(at::kFloat))) << i;
 }
 
-TEST_P(MakeAgain, CanBeDifferentiatedTwice) {
+TEST_P(Remake, CanBeDifferentiatedTwice) {
   const auto function = [&](const std::vector<at::Tensor>& in) {
-    const MakeAgainGuard guard;
-    return read_with(GetParam(), in).read;
+    return read_with(GetParam(), in, /*recompute=*/true).read;
   };
   EXPECT_TRUE(gradients_match(function, inputs_of(at::kDouble, 3), /*second_order=*/true));
 }
 
 // The layer makes large inputs again and keeps small ones: a batch at once is large, its halves are small.
-class MakeAgainInTheLayer : public ::testing::TestWithParam<PriorType> {
+class RemakeInTheLayer : public ::testing::TestWithParam<PriorType> {
  protected:
-  MakeAgainInTheLayer() {
+  RemakeInTheLayer() {
     at::manual_seed(11);
     options_.n_embd = 128;
     options_.n_head = 2;
@@ -199,21 +198,21 @@ class MakeAgainInTheLayer : public ::testing::TestWithParam<PriorType> {
 
   MixerOptions options_;
 };
-INSTANTIATE_TEST_SUITE_P(Prior, MakeAgainInTheLayer, ::testing::ValuesIn(all_priors()),
+INSTANTIATE_TEST_SUITE_P(Prior, RemakeInTheLayer, ::testing::ValuesIn(all_priors()),
                          [](const auto& info) { return spelled(info.param); });
 
-TEST_P(MakeAgainInTheLayer, LargeAndSmallBatchesGiveTheSameGradients) {
+TEST_P(RemakeInTheLayer, LargeAndSmallBatchesGiveTheSameGradients) {
   expect_halves_sum_to_the_whole(at::randn({256, 32, options_.n_embd}), {}, {}, {});
 }
 
-TEST_P(MakeAgainInTheLayer, MaskedBatchesGiveTheSameGradients) {
+TEST_P(RemakeInTheLayer, MaskedBatchesGiveTheSameGradients) {
   if (GetParam() == PriorType::kSoftmax) options_.window = 7;
   const at::Tensor mask = at::rand({256, 32}) > 0.3;
   expect_halves_sum_to_the_whole(at::randn({256, 32, options_.n_embd}), {mask, {}}, {mask.slice(0, 0, 128), {}},
                                  {mask.slice(0, 128), {}});
 }
 
-TEST_P(MakeAgainInTheLayer, PackedSequencesGiveTheSameGradients) {
+TEST_P(RemakeInTheLayer, PackedSequencesGiveTheSameGradients) {
   const at::Tensor borders = at::tensor({0, 1000, 1001, 4096});
   const at::Tensor both = at::cat({borders, borders.slice(0, 1) + 4096});
   expect_halves_sum_to_the_whole(at::randn({1, 8192, options_.n_embd}), {{}, both}, {{}, borders}, {{}, borders});
