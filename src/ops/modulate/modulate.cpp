@@ -19,7 +19,7 @@ void check_rotation(const at::Tensor& x, const at::Tensor& positions, const at::
                 positions.sym_size(-1) == x.sym_size(1),
             "modulate: expected positions of shape [T] or [B, T] to match x ", shape_of(x), ", got ",
             shape_of(positions));
-  check_exact("modulate", "frequency", frequency, {x.sym_size(3) / 2}, at::kDouble, "[K / 2]");
+  check_exact("modulate", "frequency", frequency, {x.sym_size(3) / 2}, at::kDouble, "(radians for every pair of x)");
 }
 
 }  // namespace
@@ -34,11 +34,9 @@ void ModulateOp::check(const Inputs& in) {
     check_like("modulate", "hidden", *in.hidden, "x", x, {x.sym_size(0), x.sym_size(1), kAnySize});
     check_like("modulate", "weight", *in.weight, "x", x, {in.hidden->sym_size(2), x.sym_size(2) * x.sym_size(3)});
   }
-  FEM_CHECK(!(in.limit && (in.positions || in.floor)),
-            "modulate: expected positions (and floor) or a limit, got both");
+  FEM_CHECK(!(in.limit && (in.positions || in.floor)), "modulate: expected positions (and floor) or a limit, got both");
   FEM_CHECK(in.positions.has_value() == in.frequency.has_value(),
-            "modulate: expected positions and frequency together, got only ",
-            in.positions ? "positions" : "frequency");
+            "modulate: expected positions and frequency together, got only ", in.positions ? "positions" : "frequency");
   FEM_CHECK(!in.floor || in.positions, "modulate: a floor belongs to a rotation, got it without positions");
   if (in.positions) check_rotation(x, *in.positions, *in.frequency);
   if (in.limit) check_like("modulate", "limit", *in.limit, "x", x, {x.sym_size(2), x.sym_size(3)});
@@ -63,7 +61,7 @@ ModulateOp::Outputs ModulateOp::definition(const Inputs& in) {
 namespace {
 
 ModulateOp::Inputs inputs_of(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after,
-                           bool recompute) {
+                             bool recompute) {
   const Rotation rotation = after.rotation.value_or(Rotation());
   return {x,
           if_defined(modulation.hidden),
