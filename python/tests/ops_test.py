@@ -212,7 +212,10 @@ def test_clip_value_keeps_the_kernels_range() -> None:
         (lambda q, k, v, b: ops.linear_read(q, k[:, 1:], v, b), "linear_read: expected key of shape"),
         (lambda q, k, v, b: ops.linear_read(q, k, v, b, initial=q), r"initial .*\(the state of an earlier call\), got"),
         (lambda q, k, v, b: ops.linear_read(q, k, v, b, causal=False, initial=q), "linear_read: "),
-        (lambda q, k, v, b: ops.linear_read(q, k, v, b, key_mask=q > 0), "linear_read: expected key_mask as bool"),
+        (
+            lambda q, k, v, b: ops.linear_read(q, k, v, b, key_mask=q > 0),
+            r"linear_read: expected key_mask as Bool \[2, 6\]",
+        ),
         (lambda q, k, v, b: ops.channel_read(v, b), "channel_read: expected log_weight, log_decay or both"),
         (lambda q, k, v, b: ops.aft_read(v, v, b, cu_seqlens=torch.tensor([0, 6])), "packed in one row"),
         (lambda q, k, v, b: ops.aft_read(v[:1], v[:1], b, cu_seqlens=torch.tensor([0, 5])), "must run from 0 to T=6"),
