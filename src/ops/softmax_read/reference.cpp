@@ -15,12 +15,13 @@ SoftmaxReadOp::Outputs SoftmaxReadOp::definition(const Inputs& in) {
   const at::Tensor value = heads_first(real_tokens(in.value, in.key_mask));
   const at::Tensor key = heads_first(real_tokens(in.key, in.key_mask));
   at::Tensor scores = at::matmul(heads_first(in.query) * in.scale_of_scores(), key.transpose(2, 3));
-  if (in.is_biased()) scores = scores + score_bias(in);
+  if (in.is_biased()) scores = (scores + score_bias(in)).to(in.query.scalar_type());
   scores = scores.masked_fill(visibility(in).logical_not(), -INFINITY);
   Outputs out;
   if (in.key.sym_size(1).sym_eq(0).guard_bool(__FILE__, __LINE__)) {
     out.mean = heads_first(at::matmul(scores, value));
-    out.log_normalizer = at::full({in.query.size(0), in.query.size(1), in.query.size(2)}, -INFINITY, in.query.options());
+    out.log_normalizer =
+        at::full({in.query.size(0), in.query.size(1), in.query.size(2)}, -INFINITY, in.query.options());
     if (in.beta) out.free_energy = out.mean / *in.beta;
     return out;
   }

@@ -1,6 +1,7 @@
 #include "ops/softmax_read/visibility.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include <algorithm>
 
@@ -88,16 +89,17 @@ at::Tensor visibility(const SoftmaxReadOp::Inputs& in) {
 }
 
 at::Tensor score_bias(const SoftmaxReadOp::Inputs& in, std::optional<ScoreTile> part) {
+  const at::ScalarType exact = at::toOpMathType(in.query.scalar_type());
   at::Tensor all;
   if (in.bias) {
     all = in.bias->unsqueeze(0);
     if (part) all = all.narrow(2, part->query, part->queries).narrow(3, part->key, part->keys);
+    all = all.to(exact);
   }
   if (in.slopes) {
     auto [position, index] = PositionsOf(in);
     if (part) position = position.narrow(0, part->query, part->queries), index = index.narrow(0, part->key, part->keys);
-    const at::Tensor distance = (position - index).abs().to(in.slopes->scalar_type());
-    const at::Tensor sloped = in.slopes->view({1, -1, 1, 1}) * distance;
+    const at::Tensor sloped = in.slopes->to(exact).view({1, -1, 1, 1}) * (position - index).abs().to(exact);
     all = all.defined() ? all - sloped : -sloped;
   }
   return all;

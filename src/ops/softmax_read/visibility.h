@@ -1,4 +1,5 @@
-// Which keys a query may see, as intervals for the kernels and as a mask for the definition; and what is added to scores.
+// Which keys a query may see, as intervals for the kernels and as a mask for the definition; and what is added to
+// scores.
 #pragma once
 
 #include <vector>
@@ -23,6 +24,7 @@ Intervals transposed(const Intervals& keys_of_query, int64_t keys);
 at::Tensor visibility(const SoftmaxReadOp::Inputs& in);
 
 // b_{t,i} = bias - slope |position of t - i|, [1, H or 1, Tq, Tk]; of the queries and keys begin <= . < end, if given.
+// In the dtype of computation: distances in bfloat16 would be off by whole tokens from 256 on.
 struct ScoreTile {
   int64_t query, queries, key, keys;
 };
