@@ -26,7 +26,7 @@ FreeEnergyReadOp::Outputs FreeEnergyReadOp::definition(const Inputs& in) {
   const auto wide = at::toOpMathType(in.p.scalar_type());
   const at::Tensor v = in.v.to(wide).transpose(1, 2), beta = in.beta.to(wide).unsqueeze(1);  // [B, H, Tk, V], [H, 1, V]
   const at::Tensor total = in.p.to(wide).sum(-1, true), empty = total == 0;
-  const at::Tensor p = in.p.to(wide) / total.masked_fill(empty, 1), exponent = beta * v;
+  const at::Tensor p = (in.p.to(wide) / total.masked_fill(empty, 1)).masked_fill(empty, 0), exponent = beta * v;
   if (in.p.sym_size(3).sym_eq(0).guard_bool(__FILE__, __LINE__)) {
     const at::Tensor nothing = at::matmul(p, v).transpose(1, 2);
     return {nothing, nothing.clone()};
