@@ -11,6 +11,7 @@ inline void choose_prior_options(MixerOptions& options) {
   if (options.prior_type == PriorType::kSoftmax) {
     options.softmax_backend =
         *rc::gen::element(SoftmaxBackend::kAuto, SoftmaxBackend::kReference, SoftmaxBackend::kSdpa);
+    options.use_alibi = *rc::gen::arbitrary<bool>();
     if (*rc::gen::arbitrary<bool>()) options.window = *rc::gen::inRange(1, 8);
   }
   if (options.prior_type == PriorType::kMamba) {

@@ -87,6 +87,32 @@ TEST_P(Streaming, DecodesTokenByToken) {
   }
 }
 
+// A query's distances are counted from its place in the whole stream, with and without a window.
+TEST(StreamingAlibi, AnySplitEqualsOneCall) {
+  MixerOptions options = small_options();
+  options.use_alibi = true;
+  for (const std::optional<int64_t> window : {std::optional<int64_t>(), std::optional<int64_t>(20)})
+    for (const auto dtype : {at::kDouble, at::kFloat}) {
+      options.window = window;
+      const at::NoGradGuard no_gradients;
+      FreeEnergyMixer mixer = random_mixer(options, dtype);
+      const at::Tensor x = random_tokens(2, 140, options, dtype), expected = mixer(x);
+      MixerState state;
+      std::vector<at::Tensor> parts;
+      for (int64_t begin = 0, step = 1; begin < 140; begin += step, step = step % 13 + 1)
+        parts.push_back(mixer->forward(x.slice(1, begin, std::min<int64_t>(begin + step, 140)), state));
+      const testing::Tolerance tolerance = dtype == at::kDouble ? testing::kFloat64 : testing::kFloat32Layer;
+      EXPECT_TRUE(close(at::cat(parts, 1), expected, tolerance));
+      MixerOptions plain = options;
+      plain.use_alibi = false;
+      FreeEnergyMixer without(plain);
+      without->to(dtype);
+      auto parameters = without->named_parameters();
+      for (const auto& parameter : mixer->named_parameters()) parameters[parameter.key()].copy_(*parameter);
+      EXPECT_FALSE(close(without(x), expected, tolerance)) << "slopes change nothing";
+    }
+}
+
 TEST_P(Streaming, LongMemoriesInBfloat16AreAsExactTokenByTokenAsInOneCall) {
   // A thousand tokens and more stay in the conditioner's h and in the prior's sums: kept in bfloat16 these would stop
   // to grow, and the stream drift away.

@@ -72,11 +72,13 @@ inline SoftmaxInputs make_inputs(const SoftmaxCase& c) {
 
 inline SoftmaxInputs cast(const SoftmaxInputs& in, at::ScalarType dtype) {
   SoftmaxInputs out = in;
-  const auto leaf = [&](const at::Tensor& x) { return x.to(dtype).clone().requires_grad_(); };
+  const auto leaf = [&](const at::Tensor& x) { return x.detach().to(dtype).clone().requires_grad_(); };
   out.query = leaf(in.query);
   out.key = leaf(in.key);
   out.value = leaf(in.value);
   if (in.beta) out.beta = leaf(*in.beta);
+  if (in.options.bias) out.options.bias = leaf(*in.options.bias);
+  if (in.options.slopes) out.options.slopes = in.options.slopes->to(dtype);
   return out;
 }
 

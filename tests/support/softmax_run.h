@@ -10,19 +10,25 @@ namespace fem::testing {
 
 struct SoftmaxResult {
   fem::SoftmaxRead read;
-  std::vector<at::Tensor> gradients;  // query, key, value, beta
+  std::vector<at::Tensor> gradients;  // query, key, value, then beta and bias if they are there
+  std::vector<std::string> names;     // theirs
 };
 
 // The read and the gradients of <g1, mean> + <g2, free energy>.
 template <typename ReadFunction>
 SoftmaxResult run(ReadFunction&& function, const SoftmaxInputs& in, const at::Tensor& g1, const at::Tensor& g2) {
-  SoftmaxResult result{function(in.query, in.key, in.value, in.beta, in.options), {}};
+  SoftmaxResult result{function(in.query, in.key, in.value, in.beta, in.options), {}, {"query", "key", "value"}};
   std::vector<at::Tensor> outputs{result.read.mean}, seeds{g1.to(in.query.scalar_type())},
       wrt{in.query, in.key, in.value};
   if (in.beta) {
     outputs.push_back(result.read.free_energy);
     seeds.push_back(g2.to(in.query.scalar_type()));
     wrt.push_back(*in.beta);
+    result.names.push_back("beta");
+  }
+  if (in.options.bias && in.options.bias->requires_grad()) {
+    wrt.push_back(*in.options.bias);
+    result.names.push_back("bias");
   }
   result.gradients = torch::autograd::grad(outputs, wrt, seeds);
   return result;
@@ -38,9 +44,8 @@ inline void expect_as_exact(const SoftmaxResult& actual, const SoftmaxResult& pl
         about_as_exact(actual.read.free_energy, plain.read.free_energy, exact.read.free_energy, kTimesPlainBfloat16))
         << "free energy";
   }
-  const char* names[] = {"query", "key", "value", "beta"};
   for (size_t i = 0; i < actual.gradients.size(); ++i) {
-    SCOPED_TRACE(names[i]);
+    SCOPED_TRACE(actual.names[i]);
     if (i < 2 && in.beta && !exact.gradients[i].any().item<bool>()) {
       // Every query sees one key: p (dp - correction) of a channel is the difference of two numbers dF v or dF / beta.
       const at::Tensor terms = (g2 * at::maximum(in.value.abs(), 1 / *in.beta)).abs().sum(-1);
@@ -64,19 +69,26 @@ inline void expect_close(const SoftmaxResult& actual, const SoftmaxResult& expec
   if (beta) {
     EXPECT_TRUE(close(actual.read.free_energy, expected.read.free_energy, forward));
   }
-  const char* names[] = {"query", "key", "value", "beta"};
+  ASSERT_EQ(actual.names, expected.names);
   for (size_t i = 0; i < actual.gradients.size(); ++i) {
-    SCOPED_TRACE(names[i]);
-    if (one_key && i < 2) {
-      const double of_terms = expected.gradients[2].abs().max().item<double>();
+    const std::string& name = actual.names[i];
+    SCOPED_TRACE(name);
+    if (one_key && (i < 2 || name == "bias")) {
+      // That of bias is a sum over the channels of dv times v.
+      const double channels = name == "bias" ? static_cast<double>(actual.gradients[2].size(3)) : 1;
+      const double of_terms = channels * expected.gradients[2].abs().max().item<double>();
       EXPECT_TRUE(vanishes(expected.gradients[i], kFloat64, of_terms));
       EXPECT_TRUE(vanishes(actual.gradients[i], backward, of_terms));
       continue;
     }
     // That of beta is a difference of two sums of this size.
     const double magnitude =
-        i < 3 ? 0 : (g2 * expected.read.free_energy / *beta).abs().sum({0, 1}).max().item<double>();
-    EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], backward, magnitude));
+        name != "beta" ? 0 : (g2 * expected.read.free_energy / *beta).abs().sum({0, 1}).max().item<double>();
+    if (one_key && name == "beta")  // F is the value then, whatever beta
+      EXPECT_TRUE(vanishes(expected.gradients[i], kFloat64, magnitude) &&
+                  vanishes(actual.gradients[i], backward, magnitude));
+    else
+      EXPECT_TRUE(close(actual.gradients[i], expected.gradients[i], backward, magnitude));
   }
 }
 
