@@ -7,6 +7,7 @@ for each valid call, and says on standard output which one is next, so that who 
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import signal
 import sys
@@ -127,7 +128,7 @@ def layer_calls(folder: Path) -> list[Valid]:
         },
         "mixer_config": lambda: {"config": config},
         "mixer_parameters": lambda: {"config": config},
-        "mixer_letters": lambda: {"config": config, "letters": "CT"},
+        "mixer_letters": lambda: {"config": config, "letters": "CLT"},
         "initialize_mixer": lambda: {"parameters": weights("mixer", config), "config": config},
         "save_mixer": lambda: {"path": path + "2", "parameters": weights("mixer", config), "config": config},
         "load_mixer": lambda: {"path": path},
@@ -135,7 +136,7 @@ def layer_calls(folder: Path) -> list[Valid]:
         "save_safetensors": lambda: {"path": tensors + "2", "tensors": {"x": tokens()}, "metadata": {"a": "b"}},
         "backbone_parameters": lambda: {"config": backbone},
         "initialize_backbone": lambda: {"parameters": weights("backbone", backbone), "config": backbone},
-        "language_model_config": lambda: {"config": "{}"},
+        "language_model_config": lambda: {"config": json.dumps(vars(model_config()))},
     }  # fmt: skip
     return [Valid(name, operator(name), arguments) for name, arguments in table.items()]
 
