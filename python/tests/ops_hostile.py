@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import signal
 import sys
@@ -282,6 +283,7 @@ def copied(arguments: Arguments) -> Arguments:
 def main(start: int, every: int, pairs: int) -> None:
     calls = refused = 0
     with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # any text is a file's name
         for number, (label, run, arguments) in enumerate(all_calls(Path(folder), pairs)):
             is_valid = ": " not in label
             if number < start or (number % every and not is_valid):
