@@ -70,13 +70,18 @@ void check_gradients(const Names& names, const TensorVector& grads, const std::v
               grads[i].scalar_type(), " ", shape_of(grads[i]), " on ", grads[i].device());
 }
 
-void check_kept(const Names& names, size_t index, const at::Tensor& output, const Spec& spec, at::Device device) {
-  FEM_CHECK(output.defined(), names.op, "_backward: expected ", names.output(index), ", the output of ", names.op,
-            ", got none");
-  FEM_CHECK(fits(output, spec, device) && output.scalar_type() == spec.dtype, names.op, "_backward: expected ",
-            names.output(index), " as ", spec.dtype, " ", c10::SymIntArrayRef(spec.shape), " on ", device,
-            ", as the output of ", names.op, ", got ", output.scalar_type(), " ", shape_of(output), " on ",
-            output.device());
+void check_outputs(const Names& names, const TensorVector& out, const std::vector<Spec>& specs,
+                   at::ArrayRef<size_t> kept, at::Device device) {
+  for (const size_t index : kept)
+    FEM_CHECK(out.at(index).defined(), names.op, "_backward: expected ", names.output(index), ", the output of ",
+              names.op, ", got none");
+  FEM_CHECK(out.empty() || out.size() == specs.size(), names.op, "_backward: expected ", specs.size(),
+            " outputs or none, got ", out.size());
+  for (size_t i = 0; i < out.size(); ++i)
+    FEM_CHECK(!out[i].defined() || (fits(out[i], specs[i], device) && out[i].scalar_type() == specs[i].dtype), names.op,
+              "_backward: expected ", names.output(i), " as ", specs[i].dtype, " ",
+              c10::SymIntArrayRef(specs[i].shape), " on ", device, ", as the output of ", names.op, ", got ",
+              out[i].scalar_type(), " ", shape_of(out[i]), " on ", out[i].device());
 }
 
 at::Tensor finished_output(const at::Tensor& x, const Spec& spec, const TensorVector& inputs) {

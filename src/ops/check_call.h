@@ -25,7 +25,9 @@ void announce_plain();
 // first: the first input, whose device is everybody's.
 void check_input(const Names& names, size_t index, const at::Tensor& x, const at::Tensor& first);
 void check_gradients(const Names& names, const TensorVector& grads, const std::vector<Spec>& specs, at::Device device);
-void check_kept(const Names& names, size_t index, const at::Tensor& output, const Spec& spec, at::Device device);
+// kept: the indices of those that must be there. Others may be: one on another device would choose who computes.
+void check_outputs(const Names& names, const TensorVector& out, const std::vector<Spec>& specs,
+                   at::ArrayRef<size_t> kept, at::Device device);
 
 // contiguous, of the dtype and no input; zeros where there is none.
 at::Tensor finished_output(const at::Tensor& x, const Spec& spec, const TensorVector& inputs);

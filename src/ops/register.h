@@ -38,8 +38,8 @@ class Frame {
     const std::vector<Spec> specs = Op::outputs(b.in);
     const at::Device device = first_tensor(b.in).device();
     check_gradients(names(), tensors_of(b.grads), specs, device);
-    const TensorVector out = tensors_of(b.out);
-    for (const size_t index : kept_outputs<Op>()) check_kept(names(), index, out.at(index), specs.at(index), device);
+    constexpr auto kept = kept_outputs<Op>();
+    check_outputs(names(), tensors_of(b.out), specs, {kept.data(), kept.size()}, device);
   }
 
   static Outputs on_cpu(const Inputs& in) {
