@@ -273,9 +273,9 @@ def aft_read(
 
 
 def decay_read(
-    log_decay: Tensor,
     value: Tensor,
-    beta: Tensor | None = None,
+    beta: Tensor | None,
+    log_decay: Tensor,
     *,
     causal: bool = True,
     key_mask: Tensor | None = None,
@@ -325,7 +325,7 @@ def ssm_read(
         log_normalizer is [B, T, H, V]; the state is h for the inputs 1, v, exp(beta v).
     """
     return _recurrent(
-        torch.ops.fem.ssm_read(value, beta, delta, A, B, C, D, causal, key_mask, cu_seqlens, initial, delayed),
+        torch.ops.fem.ssm_read(value, beta, delta, A, B, C, D, delayed, causal, key_mask, cu_seqlens, initial),
         beta,
         causal,
     )

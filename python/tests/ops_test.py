@@ -113,7 +113,7 @@ def test_functions_are_the_operators() -> None:
         ),
         (ops.linear_read(query, key, value, beta, log_decay=a["log_decay"]), fem.linear_read(*a4(a), a["log_decay"])),
         (ops.aft_read(a["log_weight"], value, beta), fem.channel_read(value, beta, a["log_weight"])),
-        (ops.decay_read(per_channel, value, beta), fem.channel_read(value, beta, None, per_channel)),
+        (ops.decay_read(value, beta, per_channel), fem.channel_read(value, beta, None, per_channel)),
         (ops.ssm_read(value, beta, **ssm), fem.ssm_read(value, beta, **ssm)),
         (ops.decay_scan(a["u"], -a["u"].abs()), fem.decay_scan(a["u"], -a["u"].abs())),
         (ops.gated_read(value, gate_logit=per_channel), fem.gated_read(value, None, None, per_channel)),

@@ -65,7 +65,7 @@ ReadUnderTest read_of(PriorType prior, const Shape& s) {
                             [](const variable_list& in) { return outputs_of(aft_read(in[0], in[1], in[2])); });
     case PriorType::kRnnDecay:
       return differentiable({at::full_like(v, -kDecay), v, beta},
-                            [](const variable_list& in) { return outputs_of(decay_read(in[0], in[1], in[2])); });
+                            [](const variable_list& in) { return outputs_of(decay_read(in[1], in[2], in[0])); });
     case PriorType::kMamba:
       break;
   }

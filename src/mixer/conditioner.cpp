@@ -13,8 +13,7 @@ namespace {
 
 // One direction's hidden units, ready for out_proj, and its scan.
 GatedScan hidden(const at::Tensor& x, const ConditionerWeights& w, const GatedScanOptions& options) {
-  const at::Tensor n =
-      w.norm.weight.defined() ? layer_norm(x, w.norm.weight, w.norm.bias, worth_recomputing(x)) : x;
+  const at::Tensor n = w.norm.weight.defined() ? layer_norm(x, w.norm.weight, w.norm.bias, worth_recomputing(x)) : x;
   const std::vector<at::Tensor> projected = project(n, {w.x_f, w.in_f, w.shortcut});
   const ScanNorm norm{w.ln.weight, w.ln.bias.defined() ? std::optional(w.ln.bias) : std::nullopt};
   return gated_scan(projected[0], projected[1], projected[2], norm, options);

@@ -46,8 +46,9 @@ void check(const MixerOptions& o) {
   FEM_CHECK(!o.window || *o.window >= 1, "mixer options: expected a window of at least 1 token, got ", *o.window,
             "; leave it unset for no window");
   const bool softmax = o.prior_type == PriorType::kSoftmax, mamba = o.prior_type == PriorType::kMamba;
-  FEM_CHECK(!o.use_alibi || softmax, "mixer options: use_alibi belongs to prior_type softmax, whose scores it changes; ",
-            "expected it off for ", spelled(o.prior_type));
+  FEM_CHECK(!o.use_alibi || softmax,
+            "mixer options: use_alibi belongs to prior_type softmax, whose scores it changes; ", "expected it off for ",
+            spelled(o.prior_type));
   FEM_CHECK(!o.window || softmax, "mixer options: a window belongs to prior_type softmax; the other priors forget by ",
             "decay. Expected it unset, got ", *o.window);
   FEM_CHECK(

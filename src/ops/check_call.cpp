@@ -79,9 +79,9 @@ void check_outputs(const Names& names, const TensorVector& out, const std::vecto
             " outputs or none, got ", out.size());
   for (size_t i = 0; i < out.size(); ++i)
     FEM_CHECK(!out[i].defined() || (fits(out[i], specs[i], device) && out[i].scalar_type() == specs[i].dtype), names.op,
-              "_backward: expected ", names.output(i), " as ", specs[i].dtype, " ",
-              c10::SymIntArrayRef(specs[i].shape), " on ", device, ", as the output of ", names.op, ", got ",
-              out[i].scalar_type(), " ", shape_of(out[i]), " on ", out[i].device());
+              "_backward: expected ", names.output(i), " as ", specs[i].dtype, " ", c10::SymIntArrayRef(specs[i].shape),
+              " on ", device, ", as the output of ", names.op, ", got ", out[i].scalar_type(), " ", shape_of(out[i]),
+              " on ", out[i].device());
 }
 
 at::Tensor finished_output(const at::Tensor& x, const Spec& spec, const TensorVector& inputs) {

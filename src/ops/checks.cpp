@@ -40,8 +40,8 @@ void check_like(const char* op, const char* name, const at::Tensor& x, const cha
 
 void check_exact(const char* op, const char* name, const at::Tensor& x, c10::SymIntArrayRef shape, at::ScalarType dtype,
                  const char* what) {
-  FEM_CHECK(fits(x, shape) && x.scalar_type() == dtype, op, ": expected ", name, " as ", dtype, " ", spelled(shape), " ",
-            what, ", got ", x.scalar_type(), " ", shape_of(x));
+  FEM_CHECK(fits(x, shape) && x.scalar_type() == dtype, op, ": expected ", name, " as ", dtype, " ", spelled(shape),
+            " ", what, ", got ", x.scalar_type(), " ", shape_of(x));
 }
 
 }  // namespace fem

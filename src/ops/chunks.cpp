@@ -205,13 +205,13 @@ ScanReads scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs
   return out;
 }
 
-ScanGradients gradient_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in,
-                                 const ScanReads& grads) {
+ScanGradients gradient_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in, const ScanReads& grads) {
   const at::NoGradGuard no_grad;
   const Layout layout(op, scan.most_tokens, in);
   const auto or_none = [](const at::Tensor& x) { return x.defined() && x.numel() > 0 ? x : at::Tensor(); };  // no beta
   const std::vector<Portion> portions = portions_of(layout, scan);
-  const TensorVector tokens = flat(in.tokens), dreads = flat({grads.mean, or_none(grads.free_energy), grads.log_normalizer});
+  const TensorVector tokens = flat(in.tokens),
+                     dreads = flat({grads.mean, or_none(grads.free_energy), grads.log_normalizer});
   const auto rows_in = [&](const Portion& portion) {
     return ChunkRows{rows_of(layout, portion, tokens), in.parameters, layout.real(portion.begin, portion.end)};
   };

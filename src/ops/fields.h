@@ -10,8 +10,8 @@
 #include <vector>
 
 // Names the fields of a struct, all of them and in their order.
-#define FEM_FIELDS(...)                              \
-  auto fields() { return std::tie(__VA_ARGS__); }    \
+#define FEM_FIELDS(...)                           \
+  auto fields() { return std::tie(__VA_ARGS__); } \
   auto fields() const { return std::tie(__VA_ARGS__); }
 
 namespace fem {
@@ -37,8 +37,9 @@ using Field = std::remove_cvref_t<std::tuple_element_t<index, FieldsOf<Struct>>>
 template <size_t first, size_t last, typename Struct, typename Visit>
 void for_fields(Struct& s, Visit&& visit) {
   const auto fields = s.fields();
-  [&]<size_t... i>(std::index_sequence<i...>) { (visit(std::get<first + i>(fields)), ...); }
-  (std::make_index_sequence<last - first>{});
+  [&]<size_t... i>(std::index_sequence<i...>) {
+    (visit(std::get<first + i>(fields)), ...);
+  }(std::make_index_sequence<last - first>{});
 }
 template <typename Struct, typename Visit>
 void for_fields(Struct& s, Visit&& visit) {

@@ -14,8 +14,8 @@
 //   FEM_REGISTER_OPERATOR(SwigluOp)                                    // in one source file, which includes register.h
 //
 // It registers fem::swiglu and fem::swiglu_backward(grad_y?, gate, up, y?, wanted) -> (Tensor, Tensor), for the CPU,
-// other devices, shapes alone and autograd, and checks both alike. call<SwigluOp>({gate, up}) goes through the dispatcher.
-// Optional members:
+// other devices, shapes alone and autograd, and checks both alike. call<SwigluOp>({gate, up}) goes through the
+// dispatcher. Optional members:
 //   gradient(const BackwardOf<Op>&)      plain ATen, differentiable; else the definition is differentiated
 //   elsewhere(...), gradient_elsewhere(...)   other devices; else the definition and the gradient
 //   has_kernel(const Inputs&)          else: all but float64 has
@@ -62,7 +62,8 @@ typename Op::Inputs call_gradient(const BackwardOf<Op>& b) {
   static const auto op = find_operator<typename Signatures<Op>::Gradient>("fem::" + name_of<Op>() + "_backward");
   const auto run = [&](const auto&... field) { return op.call(field..., b.wanted); };
   typename Op::Inputs gradients;
-  take<Op::kLearned>(gradients, std::apply(run, std::tuple_cat(outputs_passed(b.grads), b.in.fields(), outputs_passed(b.out))));
+  take<Op::kLearned>(gradients,
+                     std::apply(run, std::tuple_cat(outputs_passed(b.grads), b.in.fields(), outputs_passed(b.out))));
   return gradients;
 }
 

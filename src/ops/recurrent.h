@@ -60,9 +60,8 @@ RecurrentRead read_in_directions(const char* op, ScanReads (*scan)(const Inputs&
   if (options.causal) return rounded(forward, dtype);
   const Direction d = backward_direction(options, value, op);
   const RecurrentRead backward = read(d);
-  const RecurrentRead in_order{{d.reversed(backward.mean), d.reversed(backward.free_energy)},
-                               d.reversed(backward.log_normalizer),
-                               {}};
+  const RecurrentRead in_order{
+      {d.reversed(backward.mean), d.reversed(backward.free_energy)}, d.reversed(backward.log_normalizer), {}};
   return rounded(merge(forward, in_order, beta), dtype);
 }
 

@@ -128,9 +128,8 @@ class Frame {
 
   static Outputs empty_outputs(const Inputs& in) {
     const at::TensorOptions options = first_tensor(in).options();
-    return outputs_of<Outputs>(Op::outputs(in), [&](const Spec& spec) {
-      return at::empty_symint(spec.shape, options.dtype(spec.dtype));
-    });
+    return outputs_of<Outputs>(
+        Op::outputs(in), [&](const Spec& spec) { return at::empty_symint(spec.shape, options.dtype(spec.dtype)); });
   }
 
   // As the operator returns it: what is not there holds zeros, rows are contiguous, nothing is an input.
@@ -138,9 +137,8 @@ class Frame {
     const std::vector<Spec> specs = Op::outputs(in);
     const TensorVector inputs = tensors_of(in);
     auto spec = specs.begin();
-    for_fields(out, [&](auto& field) {
-      for_tensors(field, [&](at::Tensor& x) { x = finished_output(x, *spec++, inputs); });
-    });
+    for_fields(
+        out, [&](auto& field) { for_tensors(field, [&](at::Tensor& x) { x = finished_output(x, *spec++, inputs); }); });
     return out;
   }
 
@@ -187,8 +185,9 @@ class Frame {
       else
         std::get<i>(to) = one(returned_field(std::get<i>(from)), returned_field(std::get<i>(in)), b.wanted[i]);
     };
-    [&]<size_t... i>(std::index_sequence<i...>) { (field.template operator()<i>(), ...); }
-    (std::make_index_sequence<Op::kLearned>{});
+    [&]<size_t... i>(std::index_sequence<i...>) {
+      (field.template operator()<i>(), ...);
+    }(std::make_index_sequence<Op::kLearned>{});
     return result;
   }
   static Inputs finished(const BackwardOf<Op>& b, const Inputs& gradients) {
@@ -203,17 +202,17 @@ class Frame {
 
 }  // namespace fem
 
-#define FEM_REGISTER_OPERATOR(Op)                                                                               \
-  TORCH_LIBRARY_FRAGMENT(fem, m) { ::fem::Frame<Op>::define(m); }                                               \
-  TORCH_LIBRARY_IMPL(fem, CPU, m) {                                                                             \
-    ::fem::Frame<Op>::implement<::fem::Frame<Op>::on_cpu, ::fem::Frame<Op>::gradient_on_cpu>(m);                \
-  }                                                                                                             \
-  TORCH_LIBRARY_IMPL(fem, Meta, m) {                                                                            \
-    ::fem::Frame<Op>::implement<::fem::Frame<Op>::shapes, ::fem::Frame<Op>::gradient_shapes>(m);                \
-  }                                                                                                             \
-  TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {                                                       \
-    ::fem::Frame<Op>::implement<::fem::Frame<Op>::elsewhere, ::fem::Frame<Op>::gradient_elsewhere>(m);          \
-  }                                                                                                             \
-  TORCH_LIBRARY_IMPL(fem, Autograd, m) {                                                                        \
-    ::fem::Frame<Op>::implement<::fem::Frame<Op>::with_autograd, ::fem::Frame<Op>::gradient_with_autograd>(m);  \
+#define FEM_REGISTER_OPERATOR(Op)                                                                              \
+  TORCH_LIBRARY_FRAGMENT(fem, m) { ::fem::Frame<Op>::define(m); }                                              \
+  TORCH_LIBRARY_IMPL(fem, CPU, m) {                                                                            \
+    ::fem::Frame<Op>::implement<::fem::Frame<Op>::on_cpu, ::fem::Frame<Op>::gradient_on_cpu>(m);               \
+  }                                                                                                            \
+  TORCH_LIBRARY_IMPL(fem, Meta, m) {                                                                           \
+    ::fem::Frame<Op>::implement<::fem::Frame<Op>::shapes, ::fem::Frame<Op>::gradient_shapes>(m);               \
+  }                                                                                                            \
+  TORCH_LIBRARY_IMPL(fem, CompositeExplicitAutograd, m) {                                                      \
+    ::fem::Frame<Op>::implement<::fem::Frame<Op>::elsewhere, ::fem::Frame<Op>::gradient_elsewhere>(m);         \
+  }                                                                                                            \
+  TORCH_LIBRARY_IMPL(fem, Autograd, m) {                                                                       \
+    ::fem::Frame<Op>::implement<::fem::Frame<Op>::with_autograd, ::fem::Frame<Op>::gradient_with_autograd>(m); \
   }

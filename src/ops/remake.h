@@ -7,8 +7,8 @@
 
 namespace fem {
 
-// Whether the node that made x makes it again. Second derivatives with respect to x itself are then not to be had; those
-// of all it was made from are.
+// Whether the node that made x makes it again. Second derivatives with respect to x itself are then not to be had;
+// those of all it was made from are.
 bool is_remade(const at::Tensor& x);
 
 at::Tensor remake(torch::autograd::Node& maker);

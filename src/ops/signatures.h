@@ -90,8 +90,9 @@ void take(Struct& s, const Result& result) {
   if constexpr (count == 1)
     std::get<0>(fields) = result;
   else
-    [&]<size_t... i>(std::index_sequence<i...>) { ((std::get<i>(fields) = std::get<i>(result)), ...); }
-    (std::make_index_sequence<count>{});
+    [&]<size_t... i>(std::index_sequence<i...>) {
+      ((std::get<i>(fields) = std::get<i>(result)), ...);
+    }(std::make_index_sequence<count>{});
 }
 
 // The signatures of both operators, and functions of structs in that form.

@@ -22,7 +22,7 @@ class RnnDecayPrior final : public Prior {
 
   Read read(const PriorCall& call) const override {
     const at::Tensor log_decay = -at::softplus(call.by_head(kDecay));
-    return call.keep_sums(decay_read(log_decay, call.value, call.beta, call.recurrent()));
+    return call.keep_sums(decay_read(call.value, call.beta, log_decay, call.recurrent()));
   }
 };
 

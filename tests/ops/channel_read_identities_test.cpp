@@ -127,7 +127,7 @@ TEST_P(ChannelReadIdentities, OneDecayAHeadIsLinearAttentionWithConstantFeatures
   const at::Tensor scores = (through.unsqueeze(-1) - through.unsqueeze(-2)).exp().tril();
   const at::Tensor p = scores / scores.sum(-1, true), v = value.to(at::kDouble).transpose(1, 2);
   const at::Tensor b = beta.to(at::kDouble).unsqueeze(1);
-  const RecurrentRead read = decay_read(decay.unsqueeze(-1).expand_as(value), value, beta);
+  const RecurrentRead read = decay_read(value, beta, decay.unsqueeze(-1).expand_as(value));
   EXPECT_TRUE(close(read.mean.transpose(1, 2), at::matmul(p, v), kFloat32));
   EXPECT_TRUE(close(read.free_energy.transpose(1, 2), at::matmul(p, (b * v).exp()).log() / b, kFloat32));
   EXPECT_TRUE(close(read.log_normalizer.transpose(1, 2), scores.sum(-1, true).log().expand_as(v), kFloat32));
@@ -221,7 +221,7 @@ TEST_P(ChannelReadIdentities, TheMeanOfAConstantIsThatConstantAfterAHundredThous
   const at::Tensor value = at::tensor({0.1f, -0.7f, 3.3f}).view({1, 1, 1, 3}).expand({1, 100000, 1, 3});
   const at::Tensor beta = at::ones({1, 3});
   for (const RecurrentRead& read : {aft_read(at::randn({1, 100000, 1, 3}), value, beta),
-                                    decay_read(at::full({1, 100000, 1, 3}, -1e-4f), value, beta)}) {
+                                    decay_read(value, beta, at::full({1, 100000, 1, 3}, -1e-4f))}) {
     EXPECT_TRUE(close(read.mean, value, kFloat32Exact));
     EXPECT_TRUE(close(read.free_energy, value, kFloat32Exact));
   }

@@ -28,8 +28,8 @@ inline RecurrentRead aft_read(const at::Tensor& key, const at::Tensor& value, co
 }
 
 // p_t(i) ~ exp(sum_{tau=i+1..t} log_decay_tau): a linear RNN's prior.
-inline RecurrentRead decay_read(const at::Tensor& log_decay, const at::Tensor& value,
-                                const std::optional<at::Tensor>& beta, const RecurrentReadOptions& options = {}) {
+inline RecurrentRead decay_read(const at::Tensor& value, const std::optional<at::Tensor>& beta,
+                                const at::Tensor& log_decay, const RecurrentReadOptions& options = {}) {
   return channel_read(value, beta, std::nullopt, log_decay, options);
 }
 

@@ -13,11 +13,11 @@ struct ScanNorm {
 };
 
 struct GatedScanOptions {
-  std::optional<at::Tensor> initial;  // [B, C] the h before the first token, in its dtype; 0 unless given
-  std::optional<at::Tensor> key_mask; // [B, T] bool, true = a real token; others add nothing and let h pass
-  std::optional<at::Tensor> restart;  // [B, T] bool: forgets all that came before, exactly
-  bool reverse = false;               // from the last token to the first
-  bool silu = false;                  // the other gate, see below
+  std::optional<at::Tensor> initial;   // [B, C] the h before the first token, in its dtype; 0 unless given
+  std::optional<at::Tensor> key_mask;  // [B, T] bool, true = a real token; others add nothing and let h pass
+  std::optional<at::Tensor> restart;   // [B, T] bool: forgets all that came before, exactly
+  bool reverse = false;                // from the last token to the first
+  bool silu = false;                   // the other gate, see below
 };
 
 struct GatedScan {

@@ -27,8 +27,8 @@ struct AfterModulation {
   std::optional<double> floor;
   std::optional<at::Tensor> limit;
 };
-// recompute: reads, gates and projections that are given the result do not keep it for their backward, which has it made
-// again: less memory for more time.
+// recompute: reads, gates and projections that are given the result do not keep it for their backward, which has it
+// made again: less memory for more time.
 at::Tensor modulate(const at::Tensor& x, const Modulation& modulation, const AfterModulation& after = {},
                     bool recompute = false);
 

@@ -1,4 +1,5 @@
-// What a read is, whatever the prior.
+// What a read is, whatever the prior. Every read takes its arguments in one order: query and key, if it has them,
+// value, beta, what else its prior has; then causal, window, key_mask, cu_seqlens, initial.
 #pragma once
 
 #include <ATen/core/Tensor.h>

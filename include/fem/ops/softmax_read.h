@@ -22,7 +22,8 @@ struct SoftmaxReadOptions {
   std::optional<at::Tensor> slopes;      // [H] ALiBi: slope times the distance of query and key is taken off the scores
 };
 
-// p_t(i) = softmax_i(scale q_t.k_i + b_ti) over what t may see, then the mean and the free energy of v under p, per channel.
+// p_t(i) = softmax_i(scale q_t.k_i + b_ti) over what t may see, then the mean and the free energy of v under p, per
+// channel.
 //   query [B, Tq, H, K]   key [B, Tk, H, K]   value [B, Tk, H, V]   beta [H, V], positive
 // Without beta only the mean is computed: plain attention. A query that sees nothing reads 0, with zero gradients.
 // Gradients flow to query, key, value, beta and bias; nothing of size Tq x Tk is kept.

@@ -46,7 +46,7 @@ def read_of(prior: str, shape: Shape) -> tuple[list[Tensor], Read, Read | None]:
     if prior == "rnn_softmax":
         return [torch.randn_like(value), value, beta], ops.aft_read, aft_definition
     if prior == "rnn_decay":
-        return [torch.full_like(value, LOG_DECAY), value, beta], ops.decay_read, decay_definition
+        return [value, beta, torch.full_like(value, LOG_DECAY)], ops.decay_read, decay_definition
     delta, by_token = torch.full_like(value, 0.03), (*value.shape[:2], RANK)
     response = [-_positive(*beta.shape, RANK), _positive(*by_token), _positive(*by_token), _positive(*beta.shape)]
     return [value, beta, delta, *response], _ssm_read, None
@@ -77,7 +77,7 @@ def aft_definition(key: Tensor, value: Tensor, beta: Tensor) -> tuple[Tensor, Te
     return mean, ((weights * (beta * value).exp()).cumsum(1) / total).log() / beta
 
 
-def decay_definition(log_decay: Tensor, value: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+def decay_definition(value: Tensor, beta: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:
     # exp(G_t - G_i) is exp(-G_i) up to a factor that the normalisation takes out.
     return aft_definition(-log_decay.cumsum(1), value, beta)
 

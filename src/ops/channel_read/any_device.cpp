@@ -27,7 +27,8 @@ at::Tensor joined_states(const at::Tensor& before, const at::Tensor& decay, cons
 // Tokens: value, log_weight, log_decay. Parameters: beta.
 ChunkScan chunks_of(const ChannelScanOp::Inputs& in) {
   constexpr int64_t kTokens = 32;
-  const auto rows_of = [strict = in.strict](const ChunkRows& rows, const OptionalTensor& initial) -> ChannelScanOp::Inputs {
+  const auto rows_of = [strict = in.strict](const ChunkRows& rows,
+                                            const OptionalTensor& initial) -> ChannelScanOp::Inputs {
     return {rows.tokens[0],
             if_defined(rows.parameters[0]),
             if_defined(rows.tokens[1]),

@@ -45,8 +45,10 @@ namespace {
 auto inputs_of(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
                const OptionalTensor& log_decay) {
   return [&](const Direction& d) -> ChannelScanOp::Inputs {
-    return {d.reversed(value),  beta, d.reversed(log_weight), d.reversed(log_decay), d.options.initial,
-            d.options.key_mask, d.options.cu_seqlens, d.strict()};
+    return {d.reversed(value),      beta,
+            d.reversed(log_weight), d.reversed(log_decay),
+            d.options.initial,      d.options.key_mask,
+            d.options.cu_seqlens,   d.strict()};
   };
 }
 

@@ -107,8 +107,9 @@ ScanReads joined(const std::vector<ScanReads>& reads) {
 ChannelScanOp::Outputs ChannelScanOp::definition(const Inputs& in) {
   const auto dtype = in.value.scalar_type(), math = at::toOpMathType(dtype);
   const auto exact = [&](const OptionalTensor& x) { return x ? OptionalTensor(x->to(math)) : x; };
-  const Inputs all{in.value.to(math), exact(in.beta), exact(in.log_weight), exact(in.log_decay),
-                   exact(in.initial), {},             {},                   in.strict};
+  const Inputs all{
+      in.value.to(math), exact(in.beta), exact(in.log_weight), exact(in.log_decay), exact(in.initial), {}, {},
+      in.strict};
   const at::Tensor real = in.key_mask ? in.key_mask->unsqueeze(-1).unsqueeze(-1) : at::Tensor();
   ScanReads read;
   if (!in.cu_seqlens) {

@@ -60,7 +60,8 @@ void GatedScanOp::check(const Inputs& in) {
     check_exact(op, "initial", *in.initial, {batch, channels}, at::toOpMathType(u.scalar_type()),
                 "(an h of an earlier call)");
   if (in.key_mask) check_exact(op, "key_mask", *in.key_mask, {batch, tokens}, at::kBool, "(true = a real token)");
-  if (in.restart) check_exact(op, "restart", *in.restart, {batch, tokens}, at::kBool, "(true = forgets what came before)");
+  if (in.restart)
+    check_exact(op, "restart", *in.restart, {batch, tokens}, at::kBool, "(true = forgets what came before)");
 }
 
 std::vector<Spec> GatedScanOp::outputs(const Inputs& in) {

@@ -44,10 +44,9 @@ void LayerNormOp::kernel(const Inputs& in, Outputs& out) {
 LayerNormOp::Inputs LayerNormOp::gradient_kernel(const BackwardOf<LayerNormOp>& b) {
   const at::Tensor& x = b.in.x;
   const auto statistic = [&](const at::Tensor& s) { return s.to(x.scalar_type()).contiguous(); };
-  const auto [dx, dweight, dbias] =
-      at::native_layer_norm_backward(b.grads.y.to(x.scalar_type()).contiguous(), x.contiguous(), {x.size(-1)},
-                                     statistic(b.out.mean), statistic(b.out.rstd), b.in.weight, b.in.bias,
-                                     {b.wanted[0], b.wanted[1], b.wanted[2]});
+  const auto [dx, dweight, dbias] = at::native_layer_norm_backward(
+      b.grads.y.to(x.scalar_type()).contiguous(), x.contiguous(), {x.size(-1)}, statistic(b.out.mean),
+      statistic(b.out.rstd), b.in.weight, b.in.bias, {b.wanted[0], b.wanted[1], b.wanted[2]});
   return {dx, dweight, if_defined(dbias), false};
 }
 

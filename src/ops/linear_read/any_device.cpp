@@ -43,9 +43,9 @@ ChunkScan chunks_of(const LinearScanOp::Inputs& in) {
     return (summary.size() > 1 ? before * summary[1] : before) + summary[0];
   };
   scan.read = [strict = in.strict](const ChunkRows& rows, const at::Tensor& before) -> TensorVector {
-    const ScanReads read = LinearScanOp::definition({rows.tokens[0], rows.tokens[1], rows.tokens[2],
-                                                     if_defined(rows.parameters[0]), if_defined(rows.tokens[3]),
-                                                     before, rows.real, std::nullopt, strict});
+    const ScanReads read =
+        LinearScanOp::definition({rows.tokens[0], rows.tokens[1], rows.tokens[2], if_defined(rows.parameters[0]),
+                                  if_defined(rows.tokens[3]), before, rows.real, std::nullopt, strict});
     return {read.mean, read.free_energy, read.log_normalizer};
   };
   return scan;
@@ -56,8 +56,7 @@ ScanInputs scan_inputs(const LinearScanOp::Inputs& in) {
   const c10::SymInt count = sequence_count(in.value, in.cu_seqlens);
   return {{in.query, in.key, in.value, or_undefined(in.log_decay)},
           {in.beta ? in.beta->to(exact) : at::Tensor()},
-          in.initial ? *in.initial
-                     : at::zeros_symint({count, in.value.size(2), in.query.size(3), in.columns()}, exact),
+          in.initial ? *in.initial : at::zeros_symint({count, in.value.size(2), in.query.size(3), in.columns()}, exact),
           in.key_mask,
           in.cu_seqlens};
 }

@@ -44,9 +44,8 @@ namespace {
 auto inputs_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& beta,
                const OptionalTensor& log_decay) {
   return [&](const Direction& d) -> LinearScanOp::Inputs {
-    return {d.reversed(query),     d.reversed(key),    d.reversed(value),   beta,
-            d.reversed(log_decay), d.options.initial,  d.options.key_mask, d.options.cu_seqlens,
-            d.strict()};
+    return {d.reversed(query), d.reversed(key),    d.reversed(value),    beta,      d.reversed(log_decay),
+            d.options.initial, d.options.key_mask, d.options.cu_seqlens, d.strict()};
   };
 }
 

@@ -69,9 +69,8 @@ LinearScanOp::Outputs LinearScanOp::definition(const Inputs& in) {
 
   const std::vector<Sequence> sequences = sequences_of(value.size(0), value.size(1), in.cu_seqlens, "linear_read");
   const at::Tensor start =
-      in.initial
-          ? *in.initial
-          : at::zeros({static_cast<int64_t>(sequences.size()), q.size(1), q.size(3), x.size(3)}, x.options());
+      in.initial ? *in.initial
+                 : at::zeros({static_cast<int64_t>(sequences.size()), q.size(1), q.size(3), x.size(3)}, x.options());
   at::Tensor sums, state;
   if (in.cu_seqlens) {
     std::vector<at::Tensor> all_sums, all_states;

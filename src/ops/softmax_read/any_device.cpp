@@ -109,9 +109,11 @@ class Reader {
         given_(in),
         visible_(visible_intervals(in.query.size(1), in.key.size(1), in.causal, in.window, in.cu_seqlens)) {
     const int64_t width = attention_width(in.query.size(3), in.value.size(3) * (in.beta ? 2 : 1));
-    in_ = {padded(in.query.transpose(1, 2), width), padded(real_tokens(in.key, in.key_mask).transpose(1, 2), width),
+    in_ = {padded(in.query.transpose(1, 2), width),
+           padded(real_tokens(in.key, in.key_mask).transpose(1, 2), width),
            real_tokens(in.value, in.key_mask).transpose(1, 2).to(exact_),
-           in.beta ? in.beta->to(exact_).unsqueeze(1) : at::Tensor(), {}};
+           in.beta ? in.beta->to(exact_).unsqueeze(1) : at::Tensor(),
+           {}};
     const auto borders = [&](const std::vector<int32_t>& x) {
       return at::tensor(x, at::kInt).to(in.query.device()).view({1, 1, in.query.size(1), 1});
     };
@@ -134,8 +136,9 @@ class Reader {
 
   HeadsFirst cut(const Block& block) const {
     const auto keys = [&](const at::Tensor& x) { return x.narrow(2, block.key, block.keys); };
-    const at::Tensor bias =
-        given_.is_biased() ? score_bias(given_, ScoreTile{block.query, block.queries, block.key, block.keys}) : at::Tensor();
+    const at::Tensor bias = given_.is_biased()
+                                ? score_bias(given_, ScoreTile{block.query, block.queries, block.key, block.keys})
+                                : at::Tensor();
     return {in_.query.narrow(2, block.query, block.queries), keys(in_.key), keys(in_.value), in_.beta, bias};
   }
 

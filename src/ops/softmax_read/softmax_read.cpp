@@ -125,8 +125,11 @@ std::optional<SoftmaxReadOp::Inputs> SoftmaxReadOp::gradient_in_parts(
       if (!whole.defined()) whole = at::empty({like.size(0), like.size(1), heads, like.size(3)}, like.options());
       return whole.narrow(2, first, count);
     };
-    const SoftmaxGradients part{part_of(all.query, in.query), part_of(all.key, in.key), part_of(all.value, in.value),
-                                all.beta.defined() ? all.beta.narrow(0, first, count) : all.beta, {}};
+    const SoftmaxGradients part{part_of(all.query, in.query),
+                                part_of(all.key, in.key),
+                                part_of(all.value, in.value),
+                                all.beta.defined() ? all.beta.narrow(0, first, count) : all.beta,
+                                {}};
     softmax_read_backward_into(part, of_heads(b.grads), std::move(in), of_heads(b.out));
   }
   return Inputs{all.query, all.key, all.value, if_defined(all.beta), {}, {}, {}, false, {}, {}, {}};

@@ -1,5 +1,5 @@
-// fem::softmax_read and fem::attention_read as operators (ops/operator.h). Kept are the inputs (or what makes them again),
-// and the outputs: exp(beta v), z = exp(beta F) and p are computed again.
+// fem::softmax_read and fem::attention_read as operators (ops/operator.h). Kept are the inputs (or what makes them
+// again), and the outputs: exp(beta v), z = exp(beta F) and p are computed again.
 #pragma once
 
 #include "fem/ops/softmax_read.h"
@@ -39,7 +39,8 @@ struct SoftmaxReadOp {
   static void check(const Inputs& in);
   static std::vector<Spec> outputs(const Inputs& in);
   static Outputs definition(const Inputs& in);
-  static Outputs elsewhere(const Inputs& in);  // torch's attention in blocks of queries, on every device (any_device.cpp)
+  static Outputs elsewhere(
+      const Inputs& in);  // torch's attention in blocks of queries, on every device (any_device.cpp)
   static Inputs gradient_elsewhere(const BackwardOf<SoftmaxReadOp>& b);
   static void kernel(const Inputs& in, Outputs& out);
   static Inputs gradient_kernel(const BackwardOf<SoftmaxReadOp>& b);
@@ -65,8 +66,8 @@ struct AttentionReadOp : SoftmaxReadOp {
   static void gradient_in_parts() = delete;
 };
 
-// (query, key, value, beta, bias), of which those that are not given are undefined: gradients are written here, whatever
-// their strides but for an element's, which is 1. The query is let go as soon as it was read.
+// (query, key, value, beta, bias), of which those that are not given are undefined: gradients are written here,
+// whatever their strides but for an element's, which is 1. The query is let go as soon as it was read.
 struct SoftmaxGradients {
   at::Tensor query, key, value, beta, bias;
 };

@@ -68,8 +68,18 @@ SsmScanOp::Outputs SsmScanOp::elsewhere(const Inputs& in) {
 SsmScanOp::Inputs SsmScanOp::gradient_elsewhere(const BackwardOf<SsmScanOp>& b) {
   if (b.in.value.numel() == 0) return gradient_of_definition(b);
   const ScanGradients d = gradient_in_chunks("ssm_read", chunks_of(b.in), scan_inputs(b.in), b.grads);
-  return {d.tokens[0], d.parameters[0], d.tokens[1], d.parameters[1], d.tokens[2], d.tokens[3], d.parameters[2],
-          d.initial,   {},              {},          false,           false};
+  return {d.tokens[0],
+          d.parameters[0],
+          d.tokens[1],
+          d.parameters[1],
+          d.tokens[2],
+          d.tokens[3],
+          d.parameters[2],
+          d.initial,
+          {},
+          {},
+          false,
+          false};
 }
 
 }  // namespace fem

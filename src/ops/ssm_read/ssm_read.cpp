@@ -38,9 +38,9 @@ std::vector<Spec> SsmScanOp::outputs(const Inputs& in) {
   const auto shape = in.value.sym_sizes().vec();
   // One state per chunk and room for one more per sequence, in lines of channels.
   const auto lines = (shape[2] * shape[3] + kChannels - 1) / kChannels;
-  const std::vector<c10::SymInt> none{0}, checkpoints{
-                                              shape[0] * (shape[1] / kChunk) + sequence_count(in.value, in.cu_seqlens),
-                                              in.streams(), in.A.sym_size(2), lines * kChannels};
+  const std::vector<c10::SymInt> none{0},
+      checkpoints{shape[0] * (shape[1] / kChunk) + sequence_count(in.value, in.cu_seqlens), in.streams(),
+                  in.A.sym_size(2), lines * kChannels};
   return {{shape, dtype},
           {in.beta ? shape : none, exact},
           {shape, exact},
@@ -52,9 +52,18 @@ namespace {
 
 auto inputs_of(const at::Tensor& value, const OptionalTensor& beta, const Ssm& ssm) {
   return [&](const Direction& d) -> SsmScanOp::Inputs {
-    return {d.reversed(value), beta,  d.reversed(ssm.delta), ssm.A,
-            d.reversed(ssm.B), d.reversed(ssm.C), ssm.D, d.options.initial,
-            d.options.key_mask, d.options.cu_seqlens, d.strict(), ssm.delayed};
+    return {d.reversed(value),
+            beta,
+            d.reversed(ssm.delta),
+            ssm.A,
+            d.reversed(ssm.B),
+            d.reversed(ssm.C),
+            ssm.D,
+            d.options.initial,
+            d.options.key_mask,
+            d.options.cu_seqlens,
+            d.strict(),
+            ssm.delayed};
   };
 }
 
@@ -75,11 +84,11 @@ FEM_REGISTER_OPERATOR(SsmScanOp)
 TORCH_LIBRARY_FRAGMENT(fem, m) {
   m.def(
       "ssm_read(Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, "
-      "bool causal=True, Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None, bool delayed=False) "
+      "bool delayed=False, bool causal=True, Tensor? key_mask=None, Tensor? cu_seqlens=None, Tensor? initial=None) "
       "-> (Tensor mean, Tensor free_energy, Tensor log_normalizer, Tensor state)",
       [](const at::Tensor& value, const OptionalTensor& beta, const at::Tensor& delta, const at::Tensor& A,
-         const at::Tensor& B, const at::Tensor& C, const at::Tensor& D, bool causal, const OptionalTensor& key_mask,
-         const OptionalTensor& cu_seqlens, const OptionalTensor& initial, bool delayed) {
+         const at::Tensor& B, const at::Tensor& C, const at::Tensor& D, bool delayed, bool causal,
+         const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens, const OptionalTensor& initial) {
         return as_tuple(ssm_read(value, beta, {delta, A, B, C, D, delayed}, {causal, key_mask, cu_seqlens, initial}));
       });
 }

@@ -1,5 +1,5 @@
-// fem::ssm_scan, the causal scan under ssm_read, as an operator (ops/operator.h). Kept are the inputs and the states before
-// every kChunk tokens.
+// fem::ssm_scan, the causal scan under ssm_read, as an operator (ops/operator.h). Kept are the inputs and the states
+// before every kChunk tokens.
 #pragma once
 
 #include "fem/ops/ssm_read.h"

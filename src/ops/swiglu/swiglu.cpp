@@ -16,7 +16,9 @@ SwigluOp::Outputs SwigluOp::definition(const Inputs& in) { return {at::silu(in.g
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return call<SwigluOp>({gate, up}).y; }
 
-at::Tensor swiglu_definition(const at::Tensor& gate, const at::Tensor& up) { return SwigluOp::definition({gate, up}).y; }
+at::Tensor swiglu_definition(const at::Tensor& gate, const at::Tensor& up) {
+  return SwigluOp::definition({gate, up}).y;
+}
 
 FEM_REGISTER_OPERATOR(SwigluOp)
 

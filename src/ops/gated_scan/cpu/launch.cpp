@@ -80,8 +80,8 @@ GatedScanOp::Inputs GatedScanOp::gradient_kernel(const BackwardOf<GatedScanOp>& 
   const auto like_logit = [&] { return at::empty(h.sizes(), inputs.decay_logit.options()); };
   d.u = like_logit(), d.decay_logit = like_logit(), d.gate_logit = like_logit();
   if (b.in.initial) d.initial = at::empty(b.in.initial->sizes(), h.options());
-  const at::Tensor grad = b.grads.units.defined() ? b.grads.units.to(d.u.scalar_type()).contiguous()
-                                                  : at::zeros(h.sizes(), d.u.options());
+  const at::Tensor grad =
+      b.grads.units.defined() ? b.grads.units.to(d.u.scalar_type()).contiguous() : at::zeros(h.sizes(), d.u.options());
   ScanBackward a{};
   inputs.fill(a, b.in);
   a.h = h.data_ptr<float>();

@@ -169,7 +169,9 @@ LinearScanOp::Inputs LinearScanOp::gradient_kernel(const BackwardOf<LinearScanOp
   const KernelInputs inputs(in);
   const std::vector<Sequence> sequences =
       sequences_of(in.value.size(0), in.value.size(1), in.cu_seqlens, "linear_read");
-  const auto rows = [](const at::Tensor& x, at::ScalarType dtype) { return x.defined() ? unit_stride(x.to(dtype)) : x; };
+  const auto rows = [](const at::Tensor& x, at::ScalarType dtype) {
+    return x.defined() ? unit_stride(x.to(dtype)) : x;
+  };
   const at::Tensor dmean = rows(b.grads.mean, in.value.scalar_type());
   const at::Tensor dfree = in.beta ? rows(b.grads.free_energy, at::kFloat) : at::Tensor();
   const at::Tensor dlog = b.grads.log_normalizer.defined() ? b.grads.log_normalizer.to(at::kFloat) : at::Tensor();

@@ -30,7 +30,7 @@ struct Arguments {
   int64_t batch, heads, queries, keys, key_width, value_width;
   float scale;
   Rows query, key, value;
-  const float* beta;                       // [H, V], null: mean only
+  const float* beta;  // [H, V], null: mean only
   Bias bias;
   const int32_t *key_begin, *key_end;      // [Tq] query t sees keys [begin, end) ...
   const int32_t *query_begin, *query_end;  // [Tk] ... and key i is seen by queries [begin, end); backward only
