@@ -3,11 +3,17 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "fem/mixer.h"
+#include "fem/options.h"
+#include "fem/state.h"
 
 namespace fem {
 

@@ -3,10 +3,12 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "fem/backbone.h"
+#include "fem/mixer.h"
 
 namespace fem {
 

@@ -1,12 +1,14 @@
 // From a string to a string: a language model with its tokenizer.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "fem/generate.h"
+#include "fem/language_model.h"
 #include "fem/text/tokenizer.h"
 
 namespace fem {
