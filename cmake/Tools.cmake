@@ -11,7 +11,7 @@ if(MOLD)
 endif()
 add_compile_options(-Wall -Wextra -Werror=return-type -Wno-unused-parameter -Wno-missing-field-initializers)
 # All but the kernels is compiled alike, programs too: one precompiled header serves whatever has its flags. What is hot
-# is in the kernels and in torch, and -O1 compiles in half the time of -O3 (docs/decisions/0019-building.md).
+# is in the kernels and in torch, and -O1 compiles a quarter faster than -O3 (docs/decisions/0019-building.md).
 add_compile_options(-fPIC $<$<NOT:$<CONFIG:Debug>>:-O1>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options(--param=ggc-min-heapsize=1048576)  # kB before the compiler collects garbage, which torch's headers make it do
