@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 namespace fem {
 
 using Init = ParameterSpec::Init;

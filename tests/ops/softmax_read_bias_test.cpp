@@ -11,7 +11,7 @@ namespace {
 using SoftmaxBias = KernelTest;
 FEM_ON_EVERY_ISA(SoftmaxBias);
 
-const std::vector<SoftmaxCase> kCases{
+const std::vector<SoftmaxCase> kBiasCases{
     {"one_token", 2, 1, 1, 2, 4, 3},
     {"T63_odd_widths", 2, 63, 63, 3, 60, 7},
     {"T111_masked", 3, 111, 111, 2, 16, 9, true, std::nullopt, true},
@@ -62,7 +62,7 @@ using ReadFunction = fem::SoftmaxRead (*)(const at::Tensor&, const at::Tensor&, 
                                           const std::optional<at::Tensor>&, const SoftmaxReadOptions&);
 
 void expect_all_match_the_definition(ReadFunction read, at::ScalarType dtype) {
-  for (const SoftmaxCase& c : kCases)
+  for (const SoftmaxCase& c : kBiasCases)
     for (const auto& [added, name] : kAdded) {
       SCOPED_TRACE(c.name + ", " + name);
       const SoftmaxInputs low = cast(biased(c, added), dtype), exact = cast(low, at::kDouble);
@@ -84,7 +84,7 @@ TEST(SoftmaxBiasAnywhere, EveryDtypeMatchesTheDefinition) {
 }
 
 TEST_P(SoftmaxBias, Bfloat16IsAsExactAsTheDefinitionInBfloat16) {
-  for (const SoftmaxCase& c : kCases) {
+  for (const SoftmaxCase& c : kBiasCases) {
     if (c.one_key()) continue;
     SCOPED_TRACE(c.name);
     const SoftmaxInputs in = cast(biased(c, Added::kBoth), at::kBFloat16), exact = cast(in, at::kDouble);
@@ -115,7 +115,7 @@ TEST_P(SoftmaxBias, ThreadsAgree) {
 }
 
 TEST_P(SoftmaxBias, NothingAddedIsThePlainRead) {
-  for (const SoftmaxCase& c : kCases) {
+  for (const SoftmaxCase& c : kBiasCases) {
     SCOPED_TRACE(c.name);
     const SoftmaxInputs plain = cast(make_inputs(c), at::kFloat);
     SoftmaxInputs zero_bias = plain, zero_slopes = plain;
@@ -136,7 +136,7 @@ TEST_P(SoftmaxBias, NothingAddedIsThePlainRead) {
 
 // Slopes are powers of two: their products with distances are exact in float32.
 TEST_P(SoftmaxBias, ABiasThatEqualsTheSlopesGivesTheSame) {
-  for (const SoftmaxCase& c : kCases)
+  for (const SoftmaxCase& c : kBiasCases)
     for (const auto dtype : {at::kFloat, at::kDouble}) {
       SCOPED_TRACE(c.name);
       SoftmaxInputs sloped = biased(c, Added::kSlopes), same = sloped;
