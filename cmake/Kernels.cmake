@@ -44,9 +44,16 @@ function(fem_kernel_objects objects isa)
   target_include_directories(${objects} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src)
 endfunction()
 
+# What is declared weak is not fetched from an archive: a static library hands its kernels on to whoever links it.
 function(fem_link_kernels target owner)
   list(TRANSFORM FEM_BUILT_ISAS PREPEND ${owner}_ OUTPUT_VARIABLE objects)
-  target_link_libraries(${target} PRIVATE ${objects})
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL STATIC_LIBRARY)
+    list(TRANSFORM objects REPLACE ".+" "$<TARGET_OBJECTS:\\0>")
+    target_link_libraries(${target} INTERFACE ${objects})
+  else()
+    target_link_libraries(${target} PRIVATE ${objects})
+  endif()
 endfunction()
 
 function(fem_add_kernels target)
