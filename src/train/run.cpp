@@ -199,9 +199,9 @@ TrainResult train(const std::function<std::unique_ptr<Task>()>& make_task, const
   Trainer trainer(*task, options, group);
   check_same_everywhere(trainer, *group);
   // Every rank must do the same, whatever it sees of the folder.
-  const at::Tensor goes_on = at::tensor({run.resume && newest ? 1 : 0}, at::kLong);
-  group->broadcast(goes_on);
-  if (goes_on.item<int64_t>()) trainer.load(newest ? newest->folder : fs::path());
+  const at::Tensor resumes = at::tensor({run.resume && newest ? 1 : 0}, at::kLong);
+  group->broadcast(resumes);
+  if (resumes.item<int64_t>()) trainer.load(newest ? newest->folder : fs::path());
   if (writes) {
     fs::create_directories(run.out);
     Json config = task->recipe();

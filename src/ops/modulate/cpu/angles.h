@@ -43,7 +43,7 @@ class Walk {
       position_ = begin;
       begun_ = true;
     }
-    for (; position_ < position; ++position_) turn();
+    for (; position_ < position; ++position_) advance();
     for (int64_t c = 0; c < width_; ++c) {
       cosine[c] = static_cast<float>(cosine_[c]);
       sine[c] = static_cast<float>(sine_[c]);
@@ -52,7 +52,7 @@ class Walk {
 
  private:
   // By one position: (c c' - s s', s c' + c s'), with signed sines the same for both elements of a pair.
-  void turn() {
+  void advance() {
     double* __restrict cosine = cosine_;
     double* __restrict sine = sine_;
     const double *step_cosine = angles_.step_cosine, *step_sine = angles_.step_sine;

@@ -161,7 +161,7 @@ void pack_block(const Backward& a, const Scratch& s, int64_t batch, int64_t head
 }
 
 // rows [count x width] <- sums^T
-void turn(float* rows, const float* sums, int64_t count, int64_t width) {
+void transpose(float* rows, const float* sums, int64_t count, int64_t width) {
   transpose_words(reinterpret_cast<Bfloat16*>(rows), width, width, count,
                   [&](int64_t c, int64_t n) { return load_as<Words>(sums + c * kKeys + n); });
 }
@@ -171,7 +171,7 @@ void write_block(const Backward& a, const Scratch& s, float* grad_beta, int64_t 
   const int64_t mix = mixed_width(a), key_columns = columns_of(a.key_width);
   const float* beta = a.beta ? a.beta + head * a.value_width : nullptr;
   const float* offset = offset_of(a, batch, head);
-  turn(s.rows, s.dmixed_t, count, mix);
+  transpose(s.rows, s.dmixed_t, count, mix);
   for (int64_t n = 0; n < count; ++n) {
     const float *dmixed = s.rows + n * mix, *mixed = s.mixed + n * mix;
     Bfloat16* grad_value = output_row<Bfloat16>(a.grad_value, batch, base + n, head);
@@ -186,7 +186,7 @@ void write_block(const Backward& a, const Scratch& s, float* grad_beta, int64_t 
       put(grad_value + c, dv);
     });
   }
-  turn(s.rows, s.dkey_t, count, key_columns);
+  transpose(s.rows, s.dkey_t, count, key_columns);
   for (int64_t n = 0; n < count; ++n) {
     Bfloat16* grad_key = output_row<Bfloat16>(a.grad_key, batch, base + n, head);
     for_vectors(a.key_width, [&](int64_t c, auto&&, auto&& put) {
