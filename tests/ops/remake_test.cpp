@@ -150,6 +150,22 @@ TEST(RemakeInGroups, HeadsDividedAmongThreadsGiveTheSameGradients) {
   }
 }
 
+// As in a layer whose values are narrow: the query is made again, key and value are kept.
+TEST(RemakeInGroups, InputsKeptBesideRemadeOnesGiveTheSameGradients) {
+  const auto gradients = [](const std::vector<at::Tensor>& inputs, bool recompute) {
+    std::vector<at::Tensor> leaves;
+    for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_());
+    const at::Tensor query = modulate(leaves[0], {leaves[3], leaves[4]}, {}, recompute);
+    const Read read = softmax_read(query, leaves[1], leaves[2], leaves[5]);
+    return torch::autograd::grad({read.mean.square().sum() + read.free_energy.square().sum()}, leaves);
+  };
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    const auto inputs = inputs_of(dtype, 130);
+    const auto kept = gradients(inputs, false), remade = gradients(inputs, true);
+    for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(close(remade[i], kept[i], gradient_tolerance(dtype))) << i;
+  }
+}
+
 // A gradient that is a negative view holds the numbers of its opposite: the kernels must not be given it as it is.
 TEST(RemakeInGroups, GradientsThatAreNotPlainTensorsGoThroughTheDispatcher) {
   const auto inputs = inputs_of(at::kFloat, 70);

@@ -100,7 +100,7 @@ bool kernels_serve(const TensorVector& tensors) {
 std::optional<SoftmaxReadOp::Inputs> SoftmaxReadOp::gradient_in_parts(
     const BackwardOf<SoftmaxReadOp>& b, const std::vector<torch::autograd::Node*>& makers) {
   constexpr int64_t kGroups = 6;
-  if (!makers[0] || !makers[1] || !makers[2] || b.in.bias || at::GradMode::is_enabled() || !b.grads.mean.defined() ||
+  if (!makers[0] || b.in.bias || at::GradMode::is_enabled() || !b.grads.mean.defined() ||
       (b.in.beta && !b.grads.free_energy.defined()))
     return std::nullopt;
   if (!kernels_serve({b.grads.mean, b.grads.free_energy, b.out.mean, b.out.log_normalizer})) return std::nullopt;
@@ -116,9 +116,10 @@ std::optional<SoftmaxReadOp::Inputs> SoftmaxReadOp::gradient_in_parts(
     };
     const auto cut_first = [&](const OptionalTensor& x) { return x ? OptionalTensor(x->narrow(0, first, count)) : x; };
     Inputs in = b.in;
-    in.query = remake_heads(*makers[0], first, count);
-    in.key = remake_heads(*makers[1], first, count);
-    in.value = remake_heads(*makers[2], first, count);
+    const auto input = [&](size_t index, const at::Tensor& kept) {
+      return makers[index] ? remake_heads(*makers[index], first, count) : kept.narrow(2, first, count);
+    };
+    in.query = input(0, b.in.query), in.key = input(1, b.in.key), in.value = input(2, b.in.value);
     in.beta = cut_first(in.beta), in.slopes = cut_first(in.slopes);
     if (!in.scale) in.scale = in.scale_of_scores();
     const auto part_of = [&](at::Tensor& whole, const at::Tensor& like) {
