@@ -136,7 +136,7 @@ inline SplitExp split_exp(Floats x) {
   x = splat(kLowest) > x ? splat(kLowest) : x;
   const Floats shifted = x * kLog2e + kRound;
   const Floats n = shifted - kRound;
-  return {reinterpret_cast<Floats>(reinterpret_cast<Ints>(shifted) << 23), (x - n * kLn2High) - n * kLn2Low};
+  return {reinterpret_cast<Floats>(reinterpret_cast<Words>(shifted) << 23), (x - n * kLn2High) - n * kLn2Low};
 }
 
 // c(x) of e^x = 1 + x + x^2 c(x) on |x| <= ln2 / 2, relative error of e^x 4e-9
@@ -155,11 +155,12 @@ inline Floats exp(Floats x) {
   return (exp_remainder(r) * (r * r) + (r + 1.0f)) * power;
 }
 
-// Natural logarithm to 1.5 ulp for positive normal x; NaN stays.
+// Natural logarithm to 1.5 ulp for positive normal x; NaN stays. Words: of NaN the differences leave 32 bits.
 inline Floats log(Floats x) {
-  const Ints bits = reinterpret_cast<Ints>(x);
-  const Ints above = (bits - 0x3f3504f3) >> 23;  // exponent counted from sqrt(1/2): the mantissa is in [0.707, 1.414)
-  const Floats m = reinterpret_cast<Floats>(bits - (above << 23)) - 1.0f;
+  const Words bits = reinterpret_cast<Words>(x);
+  // Exponent counted from sqrt(1/2), with its sign: the mantissa is in [0.707, 1.414).
+  const Ints above = reinterpret_cast<Ints>(bits - 0x3f3504f3u) >> 23;
+  const Floats m = reinterpret_cast<Floats>(bits - (reinterpret_cast<Words>(above) << 23)) - 1.0f;
   const Floats e = __builtin_convertvector(above, Floats);
   Floats p = splat(7.0376836292e-2f);
   p = p * m - 1.1514610310e-1f;
