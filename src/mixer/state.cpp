@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "util/check.h"
 
@@ -66,8 +67,13 @@ MixerState mapped(const MixerState& state, const OfTensor& of_tensor, const OfCa
 }  // namespace
 
 struct TokenCache::Buffer {
-  at::Tensor rows;   // [B, capacity, ...]
-  int64_t used = 0;  // rows that some copy holds: only a copy that ends here may append in place
+  at::Tensor rows;               // [B, capacity, ...]
+  std::atomic<int64_t> used{0};  // rows that some copy holds: only a copy that ends here may append in place
+
+  // Copies may be in different threads: of those that end at length one gets the rows from there to needed.
+  bool claim(int64_t length, int64_t needed) {
+    return needed <= rows.size(1) && used.compare_exchange_strong(length, needed);
+  }
 };
 
 at::Tensor TokenCache::rows() const { return buffer_ ? buffer_->rows.narrow(1, 0, length_) : at::Tensor(); }
@@ -81,16 +87,17 @@ void TokenCache::append(const at::Tensor& rows) {
               buffer_->rows.scalar_type(), " rows of shape ", at::IntArrayRef(expected), ", got ", rows.scalar_type(),
               " ", rows.sizes(), "; a state belongs to one mixer and one batch");
   }
-  if (!buffer_ || length_ != buffer_->used || needed > buffer_->rows.size(1)) {
+  if (!buffer_ || !buffer_->claim(length_, needed)) {
     std::vector<int64_t> shape = rows.sizes().vec();
     shape[1] = std::max(needed, 2 * length_);
     const auto grown = std::make_shared<Buffer>();
     grown->rows = at::empty(shape, rows.options());
     if (length_ > 0) grown->rows.narrow(1, 0, length_).copy_(this->rows());
+    grown->used = needed;
     buffer_ = grown;
   }
   buffer_->rows.narrow(1, length_, rows.size(1)).copy_(rows);
-  length_ = buffer_->used = needed;
+  length_ = needed;
 }
 
 TokenCache TokenCache::clone() const {
@@ -108,8 +115,13 @@ TokenCache TokenCache::select(const at::Tensor& batch_index) const {
 void TokenCache::rollback(const TokenCache& snapshot) {
   if (this == &snapshot) return;
   *this = snapshot;
-  // With nobody else left who could hold the rows after the snapshot, they are free again.
-  if (buffer_ && buffer_.use_count() == 2) buffer_->used = length_;
+  if (!buffer_) return;
+  // With nobody else left who could hold the rows after the snapshot, they are free again. Who copies the snapshot
+  // meanwhile, in another thread, holds none of them, and can claim none before the exchange.
+  int64_t used = buffer_->used;
+  if (used <= length_ || buffer_.use_count() != 2) return;
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what those did who let it go
+  buffer_->used.compare_exchange_strong(used, length_);
 }
 
 bool MixerState::is_new() const {
