@@ -24,7 +24,7 @@ struct KeysAndValues {
 
 // Drops rows that no later token sees, once they are as many as those that are seen: a windowed cache stays bounded.
 inline void forget(TokenCache& cache, int64_t window) {
-  if (cache.length() < 2 * window) return;
+  if (cache.length() / 2 < window) return;
   TokenCache recent;
   recent.append(cache.rows().slice(1, cache.length() - window));
   cache = recent;

@@ -12,14 +12,17 @@ namespace {
 
 constexpr const char* kRemedy = "; a state belongs to the layer that began it, start from a new one";
 
+// Positions are exact in float64 up to here, and sums of two of them are far from int64's end.
+constexpr int64_t kMostTokens = int64_t{1} << 53;
+
 class Checker {
  public:
   Checker(const char* who, const MixerState& state, const Memory& memory, const at::Tensor& x)
       : who_(who), state_(state), memory_(memory), x_(x) {}
 
   void run() const {
-    FEM_CHECK(state_.tokens > 0, who_,
-              ": expected a new state or one that has seen tokens, got tokens = ", state_.tokens, kRemedy);
+    FEM_CHECK(state_.tokens > 0 && state_.tokens <= kMostTokens, who_,
+              ": expected a new state or one that has seen tokens, up to 2^53, got tokens = ", state_.tokens, kRemedy);
     FEM_CHECK(state_.layer == memory_.layer, who_, ": expected a state of the layer (", memory_.layer, "), got one of ",
               state_.layer.empty() ? "no layer" : "the layer (" + state_.layer + ")", kRemedy);
     if (state_.positions.defined()) part({"positions", {}, at::kLong}, state_.positions);

@@ -164,9 +164,10 @@ TEST_P(StateBelongs, WhatIsTooMuchIsSaid) {
 }
 
 TEST_P(StateBelongs, TokensThatCannotBeAreRefused) {
-  const std::string text = "mix: expected a new state or one that has seen tokens, got tokens = ";
+  const std::string text = "mix: expected a new state or one that has seen tokens, up to 2^53, got tokens = ";
   EXPECT_TRUE(is_refused_after([](MixerState& s) { s.tokens = -5; }, text + "-5" + kRemedy));
   EXPECT_TRUE(is_refused_after([](MixerState& s) { s.tokens = 0; }, text + "0" + kRemedy));
+  EXPECT_TRUE(is_refused_after([](MixerState& s) { s.tokens = INT64_MAX; }, text + "9223372036854775807" + kRemedy));
   MixerState negative;
   negative.tokens = -5;
   EXPECT_TRUE(fails_with(text + "-5", [&] { mixer(x, negative); }));
