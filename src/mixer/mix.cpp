@@ -19,14 +19,12 @@ std::optional<at::Tensor> beta_of(const MixerWeights& w, const MixerOptions& opt
   return beta.unflatten(0, {options.n_head, -1});
 }
 
-// Every part with its weights.
+// Every part with its weights, which are checked.
 std::vector<AppliedPart> bound_parts(const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes) {
   std::vector<AppliedPart> parts;
-  visit_parts(options, sizes, w, [&](Part part, const LinearWeights& weights) {
-    FEM_CHECK(weights.weight.defined(), "mix: expected weights with ", part.name->text,
-              ", got none; weights belong to the options they were made for");
-    parts.push_back({std::move(part), weights});
-  });
+  visit_parts(options, sizes, w,
+              [&](Part part, const LinearWeights& weights) { parts.push_back({std::move(part), weights}); });
+  check_weights(w, parts, options, sizes);
   return parts;
 }
 
@@ -67,10 +65,11 @@ at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOpt
                       const Batch& batch, MixerState* state, bool training) {
   const Prior& prior = prior_of(options.prior_type);
   const Positions positions = positions_of(x, batch, state);
+  std::vector<AppliedPart> bound = bound_parts(w, options, sizes);
   const std::optional<at::Tensor> beta = beta_of(w, options);
 
   const Modulation c = condition(x, w, options, positions, batch, state);
-  const AppliedParts parts(x, bound_parts(w, options, sizes), c);
+  const AppliedParts parts(x, std::move(bound), c);
   const at::Tensor value = value_of(parts[kValue], beta, options);
   const Read read = prior.read({parts, value, beta, positions.index, options, sizes, batch, state});
   const at::Tensor gated = gate(read, parts, options).flatten(2);

@@ -22,21 +22,18 @@ void visit_layer(const std::vector<ParameterSpec>& specs, LinearWeights& slots, 
 // One direction's, with so many outputs.
 void visit_conditioner(const std::string& prefix, const MixerOptions& options, int64_t hidden, int64_t outputs,
                        ConditionerWeights& w, const Visit& visit) {
-  const auto norm = [&](const std::string& name, int64_t width, LinearWeights& slots) {
-    std::vector<ParameterSpec> specs{{prefix + name + ".weight", {width}, Init::kConstant, 1.0, {}}};
-    if (options.bias) specs.push_back({prefix + name + ".bias", {width}, Init::kConstant, 0.0, {}});
-    visit_layer(specs, slots, visit);
-  };
-  const auto linear = [&](const std::string& name, LinearWeights& slots) {
-    std::vector<ParameterSpec> specs;
-    declare_linear(specs, prefix + name, options.n_embd, hidden, options.bias);
-    visit_layer(specs, slots, visit);
-  };
-  if (options.conv_norm_first) norm("norm", options.n_embd, w.norm);
-  linear("in_f", w.in_f);
-  linear("x_f", w.x_f);
-  linear("shortcut", w.shortcut);
-  norm("ln", hidden, w.ln);
+  visit_conditioner_layers(options, hidden, w,
+                           [&](const char* name, const std::vector<int64_t>& shape, LinearWeights& slots) {
+                             std::vector<ParameterSpec> specs;
+                             if (shape.size() == 1) {
+                               specs.push_back({prefix + name + ".weight", shape, Init::kConstant, 1.0, {}});
+                               if (options.bias)
+                                 specs.push_back({prefix + name + ".bias", shape, Init::kConstant, 0.0, {}});
+                             } else {
+                               declare_linear(specs, prefix + name, shape[1], shape[0], options.bias);
+                             }
+                             visit_layer(specs, slots, visit);
+                           });
   const bool silent = rules_of(options.dialect).starts_silent;  // then the layer starts unconditioned
   const auto [init, value] = silent ? std::pair(Init::kConstant, 0.0) : std::pair(Init::kNormal, kLinearDeviation);
   visit({prefix + "out_proj", {hidden, outputs}, init, value, {}}, w.out_proj);

@@ -24,10 +24,16 @@ std::string spelled(c10::SymIntArrayRef shape) {
 
 }  // namespace
 
-void check_float(const char* op, const at::Tensor& x, const char* remedy) {
+bool is_plain(const at::Tensor& x) {
+  return x.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView - c10::autocast_dispatch_keyset ==
+         c10::DispatchKeySet(c10::DispatchKey::CPU);
+}
+
+void check_float(const char* op, const at::Tensor& x) {
   const auto dtype = x.scalar_type();
   FEM_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble, op,
-            ": expected float32, bfloat16 or float64, got ", dtype, remedy);
+            ": expected float32, bfloat16 or float64, got ", dtype,
+            dtype == at::kHalf ? " (float16 cannot hold exp(beta v): cast to bfloat16)" : "; cast with to()");
 }
 
 void check_like(const char* op, const char* name, const at::Tensor& x, const char* like_name, const at::Tensor& like,

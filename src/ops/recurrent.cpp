@@ -1,6 +1,8 @@
 #include "ops/recurrent.h"
 
 #include "ops/checks.h"
+#include "ops/exponents.h"
+#include "ops/sequences.h"
 #include "util/check.h"
 
 namespace fem {
@@ -18,17 +20,17 @@ at::Tensor log_add(const at::Tensor& a, const at::Tensor& b) {
 void check_recurrent(const char* op, const at::Tensor& value, const OptionalTensor& beta,
                      const OptionalTensor& key_mask, const OptionalTensor& cu_seqlens) {
   FEM_CHECK(value.dim() == 4, op, ": expected value of shape [B, T, H, V], got ", shape_of(value));
-  check_float(op, value, " (float16 cannot hold exp(beta v): cast to bfloat16)");
+  check_float(op, value);
   const auto batch = value.sym_size(0), tokens = value.sym_size(1);
-  if (beta) check_like(op, "beta", *beta, "value", value, {value.sym_size(2), value.sym_size(3)});
+  if (beta) {
+    check_like(op, "beta", *beta, "value", value, {value.sym_size(2), value.sym_size(3)});
+    check_beta(op, *beta);
+  }
   if (key_mask) check_exact(op, "key_mask", *key_mask, {batch, tokens}, at::kBool, "(true = a real token)");
   if (cu_seqlens) {
-    FEM_CHECK(cu_seqlens->dim() == 1 && cu_seqlens->sym_size(0) >= 2 &&
-                  (cu_seqlens->scalar_type() == at::kInt || cu_seqlens->scalar_type() == at::kLong),
-              op, ": expected cu_seqlens as int32 or int64 [n + 1], got ", cu_seqlens->scalar_type(), " ",
-              shape_of(*cu_seqlens));
     FEM_CHECK(batch == 1, op, ": cu_seqlens needs all sequences packed in one row: expected value of shape ",
               "[1, T, H, V], got ", shape_of(value));
+    check_borders(op, *cu_seqlens, tokens);
   }
 }
 

@@ -50,6 +50,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> as_tuple(const Recurr
 // mean and F in dtype, as users see them: scans leave F, and merge both, in float32 where the inputs are bfloat16.
 RecurrentRead rounded(RecurrentRead read, at::ScalarType dtype);
 
+// The definition as users call it: refuses what the operator refuses.
+template <typename Op>
+ScanReads checked_definition(const typename Op::Inputs& in) {
+  Op::check(in);
+  return Op::definition(in);
+}
+
 // scan(inputs(direction)), once for a causal read, else from both sides. scan: an operator's call or its definition.
 template <typename Inputs, typename MakeInputs>
 RecurrentRead read_in_directions(const char* op, ScanReads (*scan)(const Inputs&), const at::Tensor& value,

@@ -12,6 +12,9 @@ struct Sequence {
   int64_t batch, begin, end;
 };
 
+// cu_seqlens is int32 or int64 [n + 1], and where its numbers are there to be looked at, they run from 0 to length.
+void check_borders(const char* op, const at::Tensor& cu_seqlens, const c10::SymInt& length);
+
 // The borders 0 = b_0 <= ... <= b_n = length of packed sequences, checked.
 std::vector<int64_t> borders_of(const at::Tensor& cu_seqlens, int64_t length, const char* op);
 

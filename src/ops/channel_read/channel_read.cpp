@@ -63,7 +63,7 @@ RecurrentRead channel_read(const at::Tensor& value, const OptionalTensor& beta, 
 RecurrentRead channel_read_definition(const at::Tensor& value, const OptionalTensor& beta,
                                       const OptionalTensor& log_weight, const OptionalTensor& log_decay,
                                       const RecurrentReadOptions& options) {
-  return read_in_directions("channel_read", ChannelScanOp::definition, value, beta, options,
+  return read_in_directions("channel_read", checked_definition<ChannelScanOp>, value, beta, options,
                             inputs_of(value, beta, log_weight, log_decay));
 }
 

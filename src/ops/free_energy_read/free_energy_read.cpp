@@ -3,6 +3,7 @@
 #include <ATen/OpMathType.h>
 
 #include "ops/checks.h"
+#include "ops/exponents.h"
 #include "ops/register.h"
 #include "util/check.h"
 
@@ -12,9 +13,10 @@ void FreeEnergyReadOp::check(const Inputs& in) {
   const char* op = "free_energy_read";
   const auto &p = in.p, &v = in.v;
   FEM_CHECK(p.dim() == 4, "free_energy_read: expected p of shape [B, H, Tq, Tk], got ", shape_of(p));
-  check_float(op, p, " (float16 cannot hold exp(beta v): cast to bfloat16)");
+  check_float(op, p);
   check_like(op, "v", v, "p", p, {p.sym_size(0), p.sym_size(3), p.sym_size(1), kAnySize});
   check_like(op, "beta", in.beta, "v", v, {v.sym_size(2), v.sym_size(3)});
+  check_beta(op, in.beta);
 }
 
 std::vector<Spec> FreeEnergyReadOp::outputs(const Inputs& in) {

@@ -61,7 +61,7 @@ RecurrentRead linear_read(const at::Tensor& query, const at::Tensor& key, const 
 RecurrentRead linear_read_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                      const OptionalTensor& beta, const OptionalTensor& log_decay,
                                      const RecurrentReadOptions& options) {
-  return read_in_directions("linear_read", LinearScanOp::definition, value, beta, options,
+  return read_in_directions("linear_read", checked_definition<LinearScanOp>, value, beta, options,
                             inputs_of(query, key, value, beta, log_decay));
 }
 

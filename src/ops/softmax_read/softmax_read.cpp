@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ops/checks.h"
+#include "ops/exponents.h"
 #include "ops/register.h"
 #include "ops/sequences.h"
 #include "util/check.h"
@@ -31,7 +32,7 @@ void SoftmaxReadOp::check(const Inputs& in) {
   FEM_CHECK(value.dim() == 4 && value.sym_size(0) == batch && value.sym_size(1) == keys && value.sym_size(2) == heads,
             "softmax_read: expected value of shape [B=", batch, ", T=", keys, ", H=", heads, ", V] to match key, got ",
             shape_of(value));
-  check_float(op, query, " (float16 cannot hold exp(beta v): cast to bfloat16)");
+  check_float(op, query);
   const auto dtype = query.scalar_type();
   FEM_CHECK(key.scalar_type() == dtype && value.scalar_type() == dtype,
             "softmax_read: expected query, key and value of one dtype, got ", dtype, ", ", key.scalar_type(), " and ",
@@ -42,6 +43,7 @@ void SoftmaxReadOp::check(const Inputs& in) {
               shape_of(*in.beta));
     FEM_CHECK(in.beta->scalar_type() == dtype, "softmax_read: expected beta as ", dtype, ", got ",
               in.beta->scalar_type());
+    check_beta(op, *in.beta);
   }
   if (in.bias) {
     const at::Tensor& bias = *in.bias;
@@ -54,13 +56,10 @@ void SoftmaxReadOp::check(const Inputs& in) {
   FEM_CHECK(!in.window || *in.window >= 1, "softmax_read: expected a window of at least 1 token, got ", *in.window);
   if (in.key_mask) check_exact(op, "key_mask", *in.key_mask, {batch, keys}, at::kBool, "(true = a real token)");
   if (in.cu_seqlens) {
-    FEM_CHECK(in.cu_seqlens->dim() == 1 && in.cu_seqlens->sym_size(0) >= 2 &&
-                  (in.cu_seqlens->scalar_type() == at::kInt || in.cu_seqlens->scalar_type() == at::kLong),
-              "softmax_read: expected cu_seqlens as int32 or int64 [n + 1], got ", in.cu_seqlens->scalar_type(), " ",
-              shape_of(*in.cu_seqlens));
     FEM_CHECK(batch == 1 && queries == keys,
               "softmax_read: cu_seqlens needs all sequences packed in one row, query and key alike, got query ",
               shape_of(query), " and key ", shape_of(key));
+    check_borders(op, *in.cu_seqlens, keys);
   }
 }
 
@@ -87,12 +86,8 @@ SoftmaxRead rounded(const SoftmaxReadOp::Outputs& out, bool with_beta) {
 // Whether these are plain tensors of a dtype the kernels know, and nobody traces, wraps, batches or watches them: then
 // the kernels may be called past the dispatcher.
 bool kernels_serve(const TensorVector& tensors) {
-  const auto is_plain = [](const at::Tensor& x) {
-    const c10::DispatchKeySet keys =
-        x.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView - c10::autocast_dispatch_keyset;
-    return !x.defined() || (keys == c10::DispatchKeySet(c10::DispatchKey::CPU) && x.scalar_type() != at::kDouble);
-  };
-  return !c10::impl::TorchDispatchModeTLS::any_modes_set() && std::all_of(tensors.begin(), tensors.end(), is_plain);
+  const auto fits = [](const at::Tensor& x) { return !x.defined() || (is_plain(x) && x.scalar_type() != at::kDouble); };
+  return !c10::impl::TorchDispatchModeTLS::any_modes_set() && std::all_of(tensors.begin(), tensors.end(), fits);
 }
 
 }  // namespace
@@ -148,8 +143,9 @@ SoftmaxRead attention_read(const at::Tensor& query, const at::Tensor& key, const
 
 SoftmaxRead softmax_read_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                     const OptionalTensor& beta, const SoftmaxReadOptions& options) {
-  const auto [mean, free_energy, log_normalizer] =
-      SoftmaxReadOp::definition(inputs_of(query, key, value, beta, options));
+  const SoftmaxReadOp::Inputs in = inputs_of(query, key, value, beta, options);
+  SoftmaxReadOp::check(in);
+  const auto [mean, free_energy, log_normalizer] = SoftmaxReadOp::definition(in);
   return {{mean, free_energy}, log_normalizer};
 }
 

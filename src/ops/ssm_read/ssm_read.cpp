@@ -76,7 +76,8 @@ RecurrentRead ssm_read(const at::Tensor& value, const OptionalTensor& beta, cons
 
 RecurrentRead ssm_read_definition(const at::Tensor& value, const OptionalTensor& beta, const Ssm& ssm,
                                   const RecurrentReadOptions& options) {
-  return read_in_directions("ssm_read", SsmScanOp::definition, value, beta, options, inputs_of(value, beta, ssm));
+  return read_in_directions("ssm_read", checked_definition<SsmScanOp>, value, beta, options,
+                            inputs_of(value, beta, ssm));
 }
 
 FEM_REGISTER_OPERATOR(SsmScanOp)
