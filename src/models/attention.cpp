@@ -1,7 +1,9 @@
-// attention: four projections, rotary positions, torch's fused attention kernel.
+// attention: four projections, rotary positions, torch's fused attention kernel. What continues a state is read by
+// softmax_read: torch's kernel has no past, and of few queries its bits depend on the number of threads.
 #include <ATen/ATen.h>
 
 #include "fem/ops/modulate.h"
+#include "fem/ops/softmax_read.h"
 #include "mixer/positions.h"
 #include "mixer/streaming.h"
 #include "models/token_mixer.h"
@@ -65,23 +67,24 @@ at::Tensor attend_packed_traced(const Heads& h, const at::Tensor& cu_seqlens, bo
   return attend(h, causal ? together.tril() : together, /*causal=*/false);
 }
 
-// Rows of a batch, with padding and with a past if there is any. A padded token is no position and nobody sees it.
-at::Tensor attend_padded(const Heads& h, const Batch& batch, MixerState* state, bool causal) {
-  const int64_t past = state ? state->tokens : 0;
-  const c10::SymInt length = h.query.sym_size(1), all = length + past;
-  KeysAndValues seen{h.key, h.value, batch.mask};
-  if (state) seen = remember(state->caches, seen);
-  const Heads known{h.query, seen.key, seen.value};
-  if (!seen.mask && past == 0) return attend(known, {}, causal);
-  if (!seen.mask && length == 1) return attend(known, {}, /*causal=*/false);
+// Rows of a batch, with padding if there is any. A padded token is no position and nobody sees it.
+at::Tensor attend_padded(const Heads& h, const std::optional<at::Tensor>& mask, bool causal) {
+  if (!mask) return attend(h, {}, causal);
+  const c10::SymInt length = h.query.sym_size(1);
   const auto bools = h.query.options().dtype(at::kBool);
-  const at::Tensor earlier = at::ones_symint({length, all}, bools);
-  at::Tensor visible = causal ? earlier.tril(past) : earlier;
+  const at::Tensor all = at::ones_symint({length, length}, bools);
   // A padded query sees itself, so that no row is empty: its output is nobody's.
-  if (seen.mask)
-    visible = visible.logical_and(seen.mask->unsqueeze(1).unsqueeze(1))
-                  .logical_or(at::eye_symint(length, all, bools).roll(past, 1));
-  return attend(known, visible, /*causal=*/false);
+  const at::Tensor visible = (causal ? all.tril() : all)
+                                 .logical_and(mask->unsqueeze(1).unsqueeze(1))
+                                 .logical_or(at::eye_symint(length, length, bools));
+  return attend(h, visible, /*causal=*/false);
+}
+
+// The same after the tokens of a state, which remembers these as well.
+at::Tensor attend_after(const Heads& h, const Batch& batch, MixerState& state) {
+  const KeysAndValues seen = remember(state.caches, {h.key, h.value, batch.mask});
+  if (state.tokens == 0) return attend_padded(h, batch.mask, /*causal=*/true);
+  return softmax_read(h.query, seen.key, seen.value, std::nullopt, {.key_mask = seen.mask}).mean;
 }
 
 at::Tensor attention(const at::Tensor& x, const AttentionWeights& w, const MixerOptions& options, const Batch& batch,
@@ -96,8 +99,10 @@ at::Tensor attention(const at::Tensor& x, const AttentionWeights& w, const Mixer
   };
   const Heads h{heads(0, rotated), heads(1, rotated), heads(2, {})};
   at::Tensor read;
-  if (!batch.cu_seqlens)
-    read = attend_padded(h, batch, state, options.causal);
+  if (state)
+    read = attend_after(h, batch, *state);
+  else if (!batch.cu_seqlens)
+    read = attend_padded(h, batch.mask, options.causal);
   else if (is_traced(*batch.cu_seqlens))
     read = attend_packed_traced(h, *batch.cu_seqlens, options.causal);
   else

@@ -73,7 +73,7 @@ inline float mix_keys(const Arguments& a, int64_t batch, int64_t head, int64_t b
       const Floats exponent = get(beta + c) * x;
       const Floats o = offset ? get(offset + c) : Floats{};
       put(n, part_width(a) + c, real ? exp(exponent) - o : Floats{});
-      largest = largest > abs(exponent) ? largest : abs(exponent);
+      largest = max(abs(exponent), largest);  // in this order NaN is passed over
     });
   }
   return max(largest);

@@ -20,7 +20,9 @@ namespace {
 using namespace softmax_kernels;
 
 constexpr int64_t kFewQueries = 4;  // up to here the tiles would be mostly padding
-constexpr int64_t kFewKeys = 256;   // of a row that several threads share, each has more
+// Few queries' keys are cut into parts, which threads share: by their number alone, so that the sums, and every bit of
+// what is decoded, are the same whoever takes them.
+constexpr int64_t kPartKeys = 256, kMostParts = 64;
 
 Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 OutputRows output_rows_of(const at::Tensor& x) { return {x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
@@ -44,8 +46,9 @@ struct KernelInputs {
 
   void fill(Arguments& a, double scale) const {
     a.bfloat16 = query.scalar_type() == at::kBFloat16;
-    // The matrix unit's kernels know no bias.
-    a.unit = a.bfloat16 && !bias.defined() && !slopes.defined() ? matrix_unit() : nullptr;
+    // The matrix unit's kernels know no bias, and the unit no products of width 0.
+    const bool fits = !bias.defined() && !slopes.defined() && value.size(3) > 0;
+    a.unit = a.bfloat16 && fits ? matrix_unit() : nullptr;
     a.batch = query.size(0);
     a.heads = query.size(2);
     a.queries = query.size(1);
@@ -119,20 +122,18 @@ void SoftmaxReadOp::kernel(const Inputs& in, Outputs& out) {
   a.mean = out.mean.data_ptr();
   a.free_energy = in.beta ? out.free_energy.data_ptr<float>() : nullptr;
   a.log_normalizer = out.log_normalizer.data_ptr<float>();
-  const int64_t heads = a.batch * a.heads, parts = at::get_num_threads();
+  const int64_t heads = a.batch * a.heads;
   if (heads == 0 || a.queries == 0) return;
 
   if (a.queries <= kFewQueries) {
-    const int64_t splits = std::clamp<int64_t>(a.keys / kFewKeys, 1, (parts + a.batch - 1) / a.batch);
-    const int64_t items = a.batch * splits;
+    const int64_t parts = std::clamp<int64_t>(a.keys / kPartKeys, 1, kMostParts), items = a.batch * parts;
     const at::Tensor largest = at::empty({items * a.queries * a.heads}, at::kFloat);
     const at::Tensor sums = at::empty({items * a.queries * a.heads * step_floats()(a)}, at::kFloat);
     a.largest = largest.data_ptr<float>();
     float* memory = sums.data_ptr<float>();
-    at::parallel_for(0, items, 1,
-                     [&, run = step()](int64_t begin, int64_t end) { run(a, splits, begin, end, memory); });
+    at::parallel_for(0, items, 1, [&, run = step()](int64_t begin, int64_t end) { run(a, parts, begin, end, memory); });
     check_exponents(largest, "softmax_read");
-    finish_step()(a, splits, memory);
+    finish_step()(a, parts, memory);
     return;
   }
 

@@ -91,7 +91,7 @@ inline void add_values(const float* weights, int64_t keys, const bool* real, con
       const Floats x = load(value + i * kLanes), exponent = scale[i] * x;
       sums[i] += p * x;
       if (!beta) continue;
-      most = most > abs(exponent) ? most : abs(exponent);
+      most = max(abs(exponent), most);  // in this order NaN is passed over
       energies[i] += p * exp(exponent);
     }
   }
