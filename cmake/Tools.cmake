@@ -16,9 +16,10 @@ add_compile_options(-fPIC $<$<NOT:$<CONFIG:Debug>>:-O1>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options(--param=ggc-min-heapsize=1048576)  # kB before the compiler collects garbage, which torch's headers make it do
 endif()
+set(FEM_SANITIZERS -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 if(FEM_SANITIZE)
-  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=address,undefined)
+  add_compile_options(${FEM_SANITIZERS})
+  add_link_options(${FEM_SANITIZERS})
 endif()
 
 # fem makes the one precompiled header; every other target of C++ above it takes that.
