@@ -220,7 +220,7 @@ def hostile_calls(valid: Valid, pairs: int) -> Iterator[tuple[str, Any, Argument
         yield f"{valid.name}: {a} = {label_a}, {b} = {label_b}", valid.run, {**given, a: x, b: y}
 
 
-def resized_calls() -> Iterator[tuple[str, Any, Arguments]]:
+def resized_calls(dtype: torch.dtype = torch.float32) -> Iterator[tuple[str, Any, Arguments]]:
     """Every case with one size 0 or 1 in all its tensors."""
     for case, n, size in itertools.product(
         CASES, (0, 1), ("BATCH", "HEADS", "KEY_WIDTH", "VALUE_WIDTH", "RANK", "TOKENS")
@@ -228,10 +228,10 @@ def resized_calls() -> Iterator[tuple[str, Any, Arguments]]:
         before, tokens = getattr(ops_cases, size, None), n if size == "TOKENS" else TOKENS
         setattr(ops_cases, size, n)
         try:
-            arguments = case.arguments(torch.float32, tokens)
+            arguments = case.arguments(dtype, tokens)
             yield f"{case.id}: {size} = {n}", case.run, arguments
             if case.op + "_backward" in registered():
-                gradient, arguments = gradient_operator(case, torch.float32, tokens)
+                gradient, arguments = gradient_operator(case, dtype, tokens)
                 yield f"{case.id} backward: {size} = {n}", gradient, arguments
         except (ValueError, RuntimeError, IndexError):
             pass  # refused: there is nothing to go on with
