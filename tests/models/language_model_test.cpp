@@ -198,7 +198,7 @@ TEST(LanguageModelStates, BelongToTheirModel) {
   EXPECT_TRUE(damaged([](MixerState& s) { s.positions = at::full({2}, 5, at::kLong); },
                       "expected the state to hold visible of the 5 tokens"));
   for (MixerState& layer : state.layers) layer.tokens = -5;
-  EXPECT_TRUE(fails_with("attention: expected a new state or one that has seen tokens, got tokens = -5",
+  EXPECT_TRUE(fails_with("attention: expected a new state or one that has seen tokens, up to 2^53, got tokens = -5",
                          [&] { model(tokens, state); }));
 }
 
