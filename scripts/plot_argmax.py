@@ -11,12 +11,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from jsonl import read_jsonl
+from palette import BLUE, VERMILION
 
-# Okabe and Ito's colours, told apart by every kind of colour vision.
 STYLE = {
-    "fem": {"color": "#0072B2", "name": "free-energy read", "paper": 100.0, "paper_text": "paper, D 512: about 100 %"},
+    "fem": {"color": BLUE, "name": "free-energy read", "paper": 100.0, "paper_text": "paper, D 512: about 100 %"},
     "mean": {
-        "color": "#D55E00",
+        "color": VERMILION,
         "name": "mean of the same prior",
         "paper": 1.5,
         "paper_text": "paper, D 512: 1 to 2 %",
@@ -30,12 +31,7 @@ def setting_of(config: dict) -> str:
 
 def read(path: Path) -> tuple[dict, dict]:
     """The newest setting in the file, and mixer -> seed -> step -> point; later lines replace earlier ones."""
-    lines = []
-    for text in path.read_text().splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            pass  # cut short by a crash
+    lines = read_jsonl(path)
     if not lines:
         raise SystemExit(f"plot_argmax: expected evaluations in {path}, got none; run fem experiment argmax first")
     newest = setting_of(lines[-1]["config"])

@@ -2,16 +2,14 @@
 """Draws the loss curves of training runs and prints how they ended. Usage: plot_train.py RUN... --out PICTURE.png"""
 
 import argparse
-import json
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-
-# Okabe and Ito's colours, told apart by every kind of colour vision.
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+from jsonl import read_jsonl
+from palette import CURVES
 
 
 def read(run: Path) -> dict[str, list[dict]]:
@@ -20,11 +18,7 @@ def read(run: Path) -> dict[str, list[dict]]:
     path = run / "metrics.jsonl"
     if not path.exists():
         raise SystemExit(f"plot_train: expected {path}; a run is a folder that fem train wrote")
-    for text in path.read_text().splitlines():
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:
-            continue  # cut short by a crash
+    for line in read_jsonl(path):
         lines[line["kind"]].append(line)
     return lines
 
@@ -46,7 +40,7 @@ def main(runs: list[Path], out: Path) -> None:
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
     highest, unit = [], ""
     for place, run in enumerate(runs):
-        color, lines = COLORS[place % len(COLORS)], read(run)
+        color, lines = CURVES[place % len(CURVES)], read(run)
         name = run.resolve().name
         steps, losses = [line["step"] for line in lines["train"]], [line["loss"] for line in lines["train"]]
         axis.plot(steps, losses, color=color, linewidth=0.9, alpha=0.55, label=f"{name}, training batch")

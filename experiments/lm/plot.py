@@ -11,12 +11,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-# Okabe and Ito's colours, told apart by every kind of colour vision.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from palette import BLUE, VERMILION  # noqa: E402
+
 MIXERS = {
-    "attention": ("softmax", "#0072B2"),
-    "fem-softmax": ("FEM-softmax", "#D55E00"),
-    "gla": ("gla", "#0072B2"),
-    "fem-gla": ("FEM-gla", "#D55E00"),
+    "attention": ("softmax", BLUE),
+    "fem-softmax": ("FEM-softmax", VERMILION),
+    "gla": ("gla", BLUE),
+    "fem-gla": ("FEM-gla", VERMILION),
 }
 
 

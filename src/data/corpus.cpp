@@ -124,13 +124,15 @@ void make_corpus(const CorpusOptions& options, const Sources& sources, Tokenizer
     std::tie(train.parts, validation.parts) = split_parts(train.parts, options.validation_fraction);
   if (!tokenizer) tokenizer = train_tokenizer(train.parts, *pieces_to_train(options.tokenizer));
 
-  std::vector<StreamPlan> plans{{validation.parts, folder / "validation"}};
+  // In the order of the text, of which the first bad line is told.
+  std::vector<StreamPlan> plans;
   if (!options.train.empty()) plans.push_back({train.parts, folder / "train"});
+  plans.push_back({validation.parts, folder / "validation"});
   for (const StreamPlan& plan : plans) fs::create_directory(plan.folder);
   const std::vector<StreamSize> sizes = write_token_streams(plans, *tokenizer);
   for (size_t i = 0; i < sizes.size(); ++i)
-    FEM_CHECK(sizes[i].tokens >= 2, "corpus: expected at least 2 tokens of ", i == 0 ? "validation" : "training",
-              " text, got ", sizes[i].tokens, "; give more text",
+    FEM_CHECK(sizes[i].tokens >= 2, "corpus: expected at least 2 tokens of ",
+              i + 1 == sizes.size() ? "validation" : "training", " text, got ", sizes[i].tokens, "; give more text",
               options.validation.empty() ? " or another validation_fraction" : "");
   tokenizer->save(folder);
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "data/token_stream.h"
@@ -66,6 +68,7 @@ class Workers {
       }
       progress.update(static_cast<int64_t>(done_));
     }
+    if (failure_) std::rethrow_exception(failure_);
     FEM_CHECK(!interrupted(), "corpus: interrupted while tokenizing; nothing was kept, start again");
     std::vector<StreamSize> sizes(plans_.size());
     for (const ShardJob& job : jobs_) {
@@ -76,29 +79,33 @@ class Workers {
   }
 
  private:
-  // A worker has no reason to go on when another failed.
-  bool stopped() const { return failed_ || interrupted(); }
+  // Nothing is wanted of what comes after the first failure; what comes before it, and has begun, may fail as well.
+  bool stopped(size_t job) const { return job > failed_ || interrupted(); }
 
   void work() {
-    try {
-      for (size_t job; !stopped() && (job = next_++) < jobs_.size();) write(jobs_[job]);
-    } catch (...) {
-      failed_ = true;
-      throw;
+    for (size_t job; (job = next_++) < jobs_.size() && !stopped(job);) {
+      try {
+        write(job);
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (job < failed_) failure_ = std::current_exception();
+        failed_ = std::min<size_t>(failed_, job);
+      }
     }
   }
 
-  void write(ShardJob& job) {
+  void write(size_t number) {
+    ShardJob& job = jobs_[number];
     std::vector<int64_t> tokens;
     for (const TextPart& part : job.parts) {
       for_each_document(part, [&](std::string_view text, bool begins) {
-        if (stopped()) return;
+        if (stopped(number)) return;
         if (begins) tokens.push_back(tokenizer_.separator());
         const std::vector<int64_t> encoded = tokenizer_.encode(text);
         tokens.insert(tokens.end(), encoded.begin(), encoded.end());
         job.written.bytes += static_cast<int64_t>(text.size());
       });
-      if (stopped()) return;
+      if (stopped(number)) return;
       done_ += part.bytes();
     }
     job.written.tokens = static_cast<int64_t>(tokens.size());
@@ -111,7 +118,9 @@ class Workers {
   std::vector<int64_t> counts_;  // jobs of every plan
   std::atomic<size_t> next_ = 0;
   std::atomic<uint64_t> done_ = 0;
-  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  std::atomic<size_t> failed_ = SIZE_MAX;  // the first job that failed, and how
+  std::exception_ptr failure_;
 };
 
 }  // namespace

@@ -155,7 +155,8 @@ TEST_F(CorpusOf, JsonLinesAreDocuments) {
   EXPECT_EQ(corpus.validation.bytes() % 10, 0);
   for (const std::string broken : {R"({"title": "x"})", R"({"text": 3})", R"({"text": "a)", "[]"}) {
     fs::remove_all(cache());
-    add("b.jsonl", "{\"text\": \"fine\"}\n\n" + broken + "\n" + content);
+    // The first of two: the other is in the validation text.
+    add("b.jsonl", "{\"text\": \"fine\"}\n\n" + broken + "\n" + content + "{\"text\": 4}\n");
     EXPECT_TRUE(
         is_refused(options({"b.jsonl"}), "b.jsonl line 3: expected a JSON object with a \"text\", got " + broken));
   }
