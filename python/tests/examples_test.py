@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fem import ByteTokenizer, LanguageModel, LanguageModelConfig
 
 TREE = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,20 +33,36 @@ def test_transformers_llama(tmp_path: Path) -> None:
     assert printed.splitlines()[-1] == "cached and uncached equal: True"
 
 
-def test_every_block_of_the_documentation_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)  # a block writes a file
-    blocks = BLOCK.findall((TREE / "docs/python.md").read_text())
-    assert len(blocks) == 10
-    namespace: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "docs/python.md", "exec"), namespace)
-    printed = capsys.readouterr().out
-    for promised in (
+DOCUMENTS = {path: path.read_text() for path in (*TREE.glob("*.md"), *TREE.glob("docs/**/*.md"))}
+PRINTED = {
+    "python.md": (
         "a window belongs to prior_type softmax",
         "Cache(layers=2, tokens=128)",
         "torch.bfloat16",
         'computed with dialect="reference"',
-    ):
+    )
+}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, text in DOCUMENTS.items() if "```python" in text], ids=lambda p: p.name
+)
+def test_every_block_of_the_documentation_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a block writes a file
+    blocks = BLOCK.findall(DOCUMENTS[path])
+    assert len(blocks) == DOCUMENTS[path].count("```python")
+    namespace: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, path.name, "exec"), namespace)
+    printed = capsys.readouterr().out
+    for promised in PRINTED.get(path.name, ()):
         assert promised in printed
+
+
+def test_the_line_of_the_readme_writes_text(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^    \.venv/bin/python -c '(.*)'$", DOCUMENTS[TREE / "README.md"], re.MULTILINE)
+    config = LanguageModelConfig(vocab_size=257, n_embd=32, n_head=2, n_layer=1, mlp_width=48)
+    LanguageModel(config, ByteTokenizer()).save_pretrained(tmp_path / "runs/book")
+    assert output_of("-c", line, folder=tmp_path).strip()

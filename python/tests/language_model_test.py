@@ -179,6 +179,7 @@ def cut(folder: Path) -> None:
         (lambda f: (f / "config.json").write_text("{"), "config.json: .* it is not JSON"),
         (lambda f: edit(f, model_type="llama"), 'with "model_type": "fem_language_model"; this is another'),
         (lambda f: edit(f, depth=3), 'config.json: language model options: unknown field "depth"'),
+        (lambda f: edit(f, mlp_widht=3), r'config.json: .*unknown field "mlp_widht"; did you mean mlp_width\?'),
         (lambda f: (f / "config.json").write_text('{"model_type": "fem_language_model"}'), "expected the field vocab_"),
         (lambda f: edit(f, n_layer=1), "holds blocks.1.* which config.json beside it does not ask for"),
         (lambda f: edit(f, n_layer=3), "has no blocks.2.mixer_norm.weight, which config.json beside it asks for"),

@@ -11,6 +11,7 @@
 
 #include "fem/options.h"
 #include "util/check.h"
+#include "util/nearest.h"
 
 namespace fem {
 
@@ -27,6 +28,14 @@ void write_option(nlohmann::json& out, const Value& value) {
 template <typename Value>
 void write_option(nlohmann::json& out, const std::optional<Value>& value) {
   if (value) write_option(out, *value);
+}
+
+// "train.steps=1000": a value as --set takes it; the name alone where there is none.
+template <typename Value>
+std::string setting_text(const std::string& name, const Value& value) {
+  nlohmann::json out;
+  write_option(out, value);
+  return out.empty() ? name : name + "=" + (out.is_string() ? out.get<std::string>() : out.dump());
 }
 
 // A visitor that takes its fields from an object. Absent fields keep their values; finish() refuses unknown ones.
@@ -48,7 +57,7 @@ class OptionsReader {
 
   void finish() const {
     for (const auto& [name, value] : in_.items())
-      FEM_CHECK(known_.count(name), whose_, ": unknown field \"", name, "\"");
+      FEM_CHECK(known_.count(name), whose_, ": unknown field \"", name, "\"", did_you_mean(name, known_));
   }
 
  private:

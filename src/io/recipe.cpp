@@ -5,11 +5,13 @@
 #define TOML_SHARED_LIB 1
 #include <toml++/toml.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "util/check.h"
+#include "util/nearest.h"
 #include "util/shared_files.h"
 
 namespace fem {
@@ -19,6 +21,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kDeepest = 8;
+constexpr const char* kSuffix = ".toml";
+constexpr const char* kUnnamedFolder = "lm";  // of the recipes that are called without their folder
 
 json json_of(const toml::node& node) {
   if (const auto* table = node.as_table()) {
@@ -49,9 +53,9 @@ json load(const fs::path& path, int depth) {
     FEM_CHECK(false, "recipe: ", path.string(), ", line ", error.source().begin.line, ": ", error.description());
   }
   if (!own.contains("base")) return own;
-  FEM_CHECK(own["base"].is_string(), "recipe: ", path.string(), ": expected base to be a file's name, got ",
+  FEM_CHECK(own["base"].is_string(), "recipe: ", path.string(), ": expected base to be the name of a recipe, got ",
             own["base"].dump());
-  json whole = load(path.parent_path() / own["base"].get<std::string>(), depth + 1);
+  json whole = load(find_recipe(own["base"].get<std::string>(), path.parent_path()), depth + 1);
   own.erase("base");
   whole.merge_patch(own);
   return whole;
@@ -69,22 +73,32 @@ json value_of(const std::string& text) {
 
 json load_recipe(const fs::path& path) { return load(path, 0); }
 
-fs::path find_recipe(const std::string& name, const fs::path& relative_to) {
-  if (name.ends_with(".toml")) return relative_to / name;
-  const fs::path configs = shared_files() / "configs";
-  for (const fs::path& path : {configs / "lm" / (name + ".toml"), configs / (name + ".toml")})
-    if (fs::exists(path)) return path;
+std::vector<std::string> shipped_recipes() {
   std::set<std::string> names;
-  std::error_code none;
+  const fs::path configs = shared_files() / "configs";
   const auto through_links = fs::directory_options::follow_directory_symlink;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(configs, through_links, none)) {
-    if (entry.path().extension() != ".toml") continue;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(configs, through_links)) {
+    if (entry.path().extension() != kSuffix) continue;
     const fs::path folder = entry.path().parent_path().filename();
-    names.insert(folder == "lm" ? entry.path().stem().string() : (folder / entry.path().stem()).string());
+    names.insert(folder == kUnnamedFolder ? entry.path().stem().string() : (folder / entry.path().stem()).string());
   }
+  return {names.begin(), names.end()};
+}
+
+fs::path find_recipe(const std::string& name, const fs::path& relative_to) {
+  const bool is_file = name.ends_with(kSuffix);
+  if (is_file && fs::exists(relative_to / name)) return relative_to / name;
+  const std::string shipped = is_file ? name.substr(0, name.size() - std::strlen(kSuffix)) : name;
+  const fs::path configs = shared_files() / "configs";
+  for (const fs::path& folder : {configs / kUnnamedFolder, configs})
+    if (const fs::path path = folder / (shipped + kSuffix); fs::exists(path)) return path;
+  const std::vector<std::string> names = shipped_recipes();
+  FEM_CHECK(!is_file, "recipe: expected a TOML file, but there is none at ", (relative_to / name).string(),
+            " nor among the shipped ones", did_you_mean(shipped, names));
   std::string known;
   for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
-  FEM_CHECK(false, "recipe: expected a .toml file or one of ", known, "; got '", name, "'");
+  FEM_CHECK(false, "recipe: expected a .toml file or one of ", known, "; got '", name, "'",
+            did_you_mean(shipped, names));
 }
 
 void set_value(json& recipe, const std::string& assignment) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 
+#include "io/options_json.h"
 #include "io/recipe.h"
 #include "train/options.h"
 #include "util/check.h"
@@ -98,10 +99,9 @@ int64_t GridRun::steps() const { return train_options_from_json(recipe.value("tr
 
 Grid load_grid(const fs::path& path) {
   const json in = load_recipe(path);
-  static const std::set<std::string> known{"recipe", "seeds", "axes", "set", "choose"};
-  for (const auto& [name, value] : in.items())
-    FEM_CHECK(known.count(name), "grid: ", path.string(), ": unknown field \"", name,
-              "\"; a grid has recipe, seeds, axes, set and choose");
+  OptionsReader fields("grid: " + path.string(), in);
+  for (const char* name : {"recipe", "seeds", "axes", "set", "choose"}) fields.skip(name);
+  fields.finish();
   FEM_CHECK(in.contains("recipe") && in["recipe"].is_string(), "grid: ", path.string(),
             ": expected recipe = \"...\", the recipe that the runs change");
   FEM_CHECK(in.contains("seeds"), "grid: ", path.string(), ": expected seeds = [...], the seeds that are reported");

@@ -28,6 +28,26 @@ TEST_F(Recipe, StartsFromItsBaseAndWins) {
   EXPECT_EQ(load_recipe(folder / "b.toml"), (json{{"train", {{"steps", 20}, {"batch", 4}}}}));
 }
 
+TEST_F(Recipe, StartsFromAShippedBase) {
+  const json shipped = load_recipe(find_recipe("500k-fem-gla"));
+  for (const char* base : {"500k-fem-gla.toml", "500k-fem-gla"}) {
+    write(folder / "mine.toml", std::string("base = \"") + base + "\"\n[train]\nsteps = 7\n");
+    json expected = shipped;
+    expected["train"]["steps"] = 7;
+    EXPECT_EQ(load_recipe(folder / "mine.toml"), expected);
+  }
+  write(folder / "500k-fem-gla.toml", "[train]\nbatch = 3\n");  // what stands beside it comes first
+  write(folder / "mine.toml", "base = \"500k-fem-gla.toml\"\n");
+  EXPECT_EQ(load_recipe(folder / "mine.toml"), (json{{"train", {{"batch", 3}}}}));
+}
+
+TEST_F(Recipe, NamesTheShippedOneThatWasMeant) {
+  EXPECT_TRUE(fails_with("; got '500k-fem-gal'; did you mean 500k-fem-gla?", [&] { find_recipe("500k-fem-gal"); }));
+  EXPECT_TRUE(fails_with("there is none at " + (folder / "a.toml").string(), [&] { find_recipe("a.toml", folder); }));
+  write(folder / "mine.toml", "base = \"argmax/demos.toml\"\n");
+  EXPECT_TRUE(fails_with("did you mean argmax/demo?", [&] { load_recipe(folder / "mine.toml"); }));
+}
+
 TEST_F(Recipe, SaysWhereAFileIsWrong) {
   write(folder / "a.toml", "[train]\nsteps = = 10\n");
   EXPECT_TRUE(fails_with("a.toml, line 2", [&] { load_recipe(folder / "a.toml"); }));

@@ -71,11 +71,10 @@ TEST(Recipes, NameTheirTaskOrAreLanguageModels) {
                          [] { recipe_from_json({{"task", "chess"}}); }));
 }
 
-TEST(Recipes, AreFoundByNameOrBesideAFile) {
+TEST(Recipes, AreFoundByName) {
   EXPECT_EQ(find_recipe("1m-gla"), shared_files() / "configs" / "lm" / "1m-gla.toml");
   EXPECT_EQ(find_recipe("argmax/paper"), shared_files() / "configs" / "argmax" / "paper.toml");
-  EXPECT_EQ(find_recipe("own.toml"), "own.toml");
-  EXPECT_EQ(find_recipe("own.toml", "grids"), "grids/own.toml");
+  EXPECT_EQ(find_recipe("1m-gla.toml", "nowhere"), shared_files() / "configs" / "lm" / "1m-gla.toml");
   EXPECT_TRUE(fails_with("500k-gla, argmax/demo", [] { find_recipe("nothing"); }));
 }
 
