@@ -72,7 +72,7 @@ class GPT(nn.Module):
 
 def main(recipe: Path, steps: int) -> None:
     config = tomllib.loads(recipe.read_text())
-    model_options, train = config["model"], config["train"]
+    model_options, train, length = config["model"], config["train"], config["data"]["length"]
     torch.manual_seed(0)
     vocabulary = model_options.get("vocab_size", 257)
     model = GPT(
@@ -81,7 +81,7 @@ def main(recipe: Path, steps: int) -> None:
         model_options["n_head"],
         model_options["n_layer"],
         model_options["mlp_width"],
-        train["length"],
+        length,
     )
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
@@ -98,7 +98,7 @@ def main(recipe: Path, steps: int) -> None:
         start = time.perf_counter()
         optimizer.zero_grad()
         for _ in range(batch // micro):
-            tokens = torch.randint(256, (micro, train["length"] + 1))
+            tokens = torch.randint(256, (micro, length + 1))
             logits = model(tokens[:, :-1])
             loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()) * (micro / batch)
             loss.backward()

@@ -2,7 +2,7 @@
 """Training speed side by side: FEM-softmax and attention in `fem train`, and the same GPT in eager PyTorch.
 
 The three take turns, so that a busy machine is busy for all of them: ratios are those of one round, and the median of
-the rounds counts. Usage: train_speed.py [--size 1m]
+the rounds counts. Usage: .venv/bin/python benchmarks/train_speed.py [--size 1m] [--json FILE]
 """
 
 import argparse
@@ -43,11 +43,16 @@ def torch_steps(size: str, steps: int) -> list[float]:
 
 
 def tokens_of_a_step(size: str) -> int:
-    train = tomllib.loads((TREE / "configs" / "lm" / f"{size}-attention.toml").read_text())["train"]
-    return train["batch"] * train["length"]
+    recipe = tomllib.loads((TREE / "configs" / "lm" / f"{size}-attention.toml").read_text())
+    return recipe["train"]["batch"] * recipe["data"]["length"]
 
 
-def main(size: str, rounds: int, steps: int) -> None:
+def machine() -> dict[str, str]:
+    printed = subprocess.run([TREE / "build" / "fem", "info"], capture_output=True, text=True, check=True).stdout
+    return dict(line.split(maxsplit=1) for line in printed.splitlines())
+
+
+def main(size: str, rounds: int, steps: int, record: Path | None) -> None:
     seconds: dict[str, list[float]] = {"fem train, FEM-softmax": [], "fem train, attention": [], "PyTorch, eager": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -75,6 +80,10 @@ def main(size: str, rounds: int, steps: int) -> None:
     ):
         ratios = sorted(theirs / mine for mine, theirs in zip(own, other, strict=True))
         print(f"{label:26}{statistics.median(ratios):>10.2f}   {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    if record:
+        line = {"bench": "train_speed", "size": size, "steps": steps, "tokens_of_a_step": tokens}
+        with record.open("a") as file:
+            file.write(json.dumps(line | {"seconds_of_a_step": seconds, "machine": machine()}) + "\n")
 
 
 if __name__ == "__main__":
@@ -82,5 +91,6 @@ if __name__ == "__main__":
     parser.add_argument("--size", default="1m", help="of configs/lm: 500k, 1m or 10m")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=13)
+    parser.add_argument("--json", type=Path, help="also append all rounds to this file, a line of JSON")
     arguments = parser.parse_args()
-    main(arguments.size, arguments.rounds, arguments.steps)
+    main(arguments.size, arguments.rounds, arguments.steps, arguments.json)
