@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <ostream>
 #include <vector>
@@ -67,7 +69,19 @@ Cost of_all_layers(const Cost& layer) { return {kLayers * layer.flops, kLayers *
 
 }  // namespace
 
+int64_t decode_bytes(const Shape& s, const std::vector<PriorType>& priors) {
+  // Our keys and values are 3/4 of attention's; they grow by being copied into more room.
+  constexpr double kGrowing = 1.75, kReading = 0.4;
+  const bool keeps_tokens = std::count(priors.begin(), priors.end(), PriorType::kSoftmax) > 0;
+  const auto cache = static_cast<double>(kLayers * 2 * s.batch * s.length * s.dim * int64_t{sizeof(float)});
+  return std::llround(cache * (1 + (keeps_tokens ? kGrowing : kReading)));
+}
+
 std::vector<Case> bench_decode(const Settings& settings, std::ostream& out) {
+  for (const Shape& s : settings.shapes)
+    out << s.name << " takes about " << fixed(static_cast<double>(decode_bytes(s, settings.priors)) / 1e9, 1)
+        << " GB of memory\n";
+  out << "\n" << std::flush;
   Table memory({"memory of the past", "mixer", "attention", "ratio", "allocations a step", "attention's"});
   Recorder recorder("decode", "torch sdpa layer", settings, 1);
   for (const Shape& s : settings.shapes) {

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "bench/benchmarks.h"
 #include "bench/memory.h"
 #include "bench/paired.h"
 #include "bench/shapes.h"
@@ -44,6 +45,16 @@ TEST(Bench, ShapesAreThePublishedOnes) {
   EXPECT_EQ(shape_named("S4").length, 8192);
   EXPECT_EQ(shapes_named({"S1", "S2"}).size(), 2U);
   EXPECT_THROW(shape_named("S9"), c10::Error);
+}
+
+TEST(Bench, DecodingSaysWhatItTakes) {
+  const auto gigabytes = [](const char* shape, PriorType prior) {
+    return static_cast<double>(decode_bytes(shape_named(shape), {prior})) / 1e9;
+  };
+  // As measured, less what the process has before: 0.7, 2.67 and 1.51 GB.
+  EXPECT_NEAR(gigabytes("D1", PriorType::kSoftmax), 0.7 - 0.35, 0.1);
+  EXPECT_NEAR(gigabytes("D8", PriorType::kSoftmax), 2.67 - 0.35, 0.2);
+  EXPECT_NEAR(gigabytes("D8", PriorType::kGla), 1.51 - 0.35, 0.2);
 }
 
 }  // namespace
