@@ -35,8 +35,9 @@ build() { # EXAMPLE PROGRAM
   cmake --build "$work/$1" --target "$2"
 }
 tree=$1
-build cpp example
+build cpp all
 "$work/cpp/example"
+"$work/cpp/ten_lines" || die "the lines of the README failed"
 
 say "examples/text"
 build text continue

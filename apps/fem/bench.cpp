@@ -55,10 +55,11 @@ void add(CLI::App& parent, const std::string& name, const std::string& descripti
   auto arguments = std::make_shared<BenchArguments>();
   arguments->shapes = shapes;
   add_priors(*app, arguments->priors);
-  app->add_option("--shapes", arguments->shapes, "Which shapes to run; default all below")
+  app->add_option("--shapes", arguments->shapes, "Which shapes to run")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->type_name("LIST");
+      ->type_name("LIST")
+      ->default_str(CLI::detail::join(shapes));
   app->add_option("--repeats", arguments->repeats, "Pairs per case")
       ->check(CLI::Range(1, 100000))
       ->type_name("N")
@@ -85,7 +86,7 @@ void add_growth(CLI::App& parent) {
   };
   CLI::App* app = parent.add_subcommand("growth", "How the cost of every prior's read grows with the tokens");
   app->footer(
-      "Times the reads at T = 1,024, 2,048, ... and fits time ~ T^n: n is near 2 for softmax (and for torch's\n"
+      "Times the reads at T = 1,024, 2,048, ... and fits time ~ T^n: n is near 2 for softmax (and for torch's "
       "attention, which is run beside it) and 1 for all others. Ctrl-C ends early with what there is.\n"
       "\n"
       "Example:\n  fem bench growth --priors gla,mamba --longest 131072 --json growth.jsonl");
@@ -118,11 +119,9 @@ void add_stream(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("stream", "A million tokens through a state: speed and memory, early and late");
   app->footer(
       "Reads a long stream with every prior, a thousand tokens a call and token by token near the beginning and at "
-      "the\n"
-      "end. A state of fixed size, and nothing else that grows: the resident set of the process stays where it was "
-      "after\n"
-      "the first hundredth of the tokens. softmax, which remembers tokens, has a window. Ctrl-C ends early with what\n"
-      "there is.\n"
+      "the end. A state of fixed size, and nothing else that grows: the resident set of the process stays where it was "
+      "after the first hundredth of the tokens. softmax, which remembers tokens, has a window. Ctrl-C ends early with "
+      "what there is.\n"
       "\n"
       "Example:\n  fem bench stream --priors gla,mamba --tokens 3000000 --json stream.jsonl");
   auto arguments = std::make_shared<Arguments>();
@@ -152,9 +151,10 @@ constexpr const char* kShapes =
     "  S2   D 512, H  4, T 2048, B 1\n"
     "  S3   S2 with T 4096\n"
     "  S4   S2 with T 8192\n"
+    "  N128, N256, N512  that wide, H 4 (N512: 8), T 256, B 16; only if asked for\n"
     "\n"
-    "Both sides run in turn in this process; the ratio of their medians is what counts, below 1 is faster.\n"
-    "Speeds are also given as shares of the roof: the machine's own speed of multiply-adds, measured in the same run.\n"
+    "Both sides run in turn in this process; the ratio of their medians is what counts, below 1 is faster. "
+    "Speeds are also given as shares of the roof: the machine's own speed of multiply-adds, measured in the same run. "
     "The targets are meant for two threads on an otherwise idle machine. Ctrl-C ends early with what there is.\n";
 
 }  // namespace
@@ -177,12 +177,13 @@ void add_bench_command(CLI::App& app) {
       "A stack of four layers. Shapes, float32: D 768, H 12, after 4096 tokens\n"
       "  D1   one sequence\n"
       "  D8   8 sequences\n"
-      "  D32  32 sequences; takes about 10 GB\n"
+      "  D32  32 sequences; only if asked for, because of its memory\n"
       "\n"
-      "Both sides run in turn in this process. GB/s are what each must move in that time, and their share of the\n"
-      "roof is that of the memory's speed, measured in the same run. Ctrl-C ends early with what there is.\n"
-      "\nExample:\n  fem bench decode --priors softmax,gla --shapes D1 --repeats 201 --json decode.jsonl",
-      [](const bench::Settings& settings) { return bench::bench_decode(settings, std::cout); }, {"D1", "D8", "D32"});
+      "What it will take of memory is printed first. Both sides run in turn in this process. GB/s are what each must "
+      "move in that time, and their share of the roof is that of the memory's speed, measured in the same run. Ctrl-C "
+      "ends early with what there is.\n"
+      "\nExample:\n  fem bench decode --priors softmax,gla --shapes D1 --repeats 201",
+      [](const bench::Settings& settings) { return bench::bench_decode(settings, std::cout); }, {"D1", "D8"});
   add_growth(*bench);
   add_stream(*bench);
 }

@@ -1,11 +1,18 @@
 // One function per subcommand: it declares the options; the work starts when the command line has been read.
 #pragma once
 
+#include <memory>
+
 namespace CLI {
 class App;
 }
 
 namespace fem {
+
+// The whole command line. Commands that may leave something undone write the exit status.
+std::unique_ptr<CLI::App> make_app(int& status);
+
+inline constexpr const char* kRecipeType = "RECIPE";  // of an argument that is a recipe's name or file
 
 void add_info_command(CLI::App& app);
 void add_letters_command(CLI::App& app);

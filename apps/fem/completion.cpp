@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "commands.h"
+#include "io/recipe.h"
+#include "util/shell.h"
 
 namespace fem {
 namespace {
@@ -22,10 +24,12 @@ struct Place {
   std::string path;
   std::vector<Word> commands, options;
   std::vector<std::string> arguments;  // the choices of an argument without a name
+  bool or_files = false;               // which may also be a file
 };
 
-// Of an option that takes one of some words; CLI11 tells them as "{bash,zsh,fish}".
+// Of an option that takes one of some words; CLI11 tells them as "{bash,zsh,fish}". Recipes have names, too.
 std::vector<std::string> choices_of(CLI::Option& option) {
+  if (option.get_type_name() == kRecipeType) return shipped_recipes();
   try {
     const std::string set = option.get_validator(0)->get_description();
     if (!set.starts_with('{') || !set.ends_with('}')) return {};
@@ -45,19 +49,16 @@ void visit(CLI::App& app, const std::string& path, const std::vector<Word>& inhe
       place.options.push_back({"--" + name, option->get_description(), takes_value, choices_of(*option)});
       if (option != app.get_help_ptr() && option != app.get_version_ptr()) handed_on.push_back(place.options.back());
     }
-    if (option->get_positional() && place.arguments.empty()) place.arguments = choices_of(*option);
+    if (option->get_positional() && place.arguments.empty()) {
+      place.arguments = choices_of(*option);
+      place.or_files = option->get_type_name() == kRecipeType;
+    }
   }
   place.options.insert(place.options.end(), inherited.begin(), inherited.end());
   const auto commands = app.get_subcommands([](CLI::App*) { return true; });
   for (const CLI::App* command : commands) place.commands.push_back({command->get_name(), command->get_description()});
   places.push_back(std::move(place));
   for (CLI::App* command : commands) visit(*command, path + " " + command->get_name(), handed_on, places);
-}
-
-// In single quotes, which bash, zsh and fish all read alike.
-std::string quoted(std::string text) {
-  c10::ReplaceAll(text, "'", R"('\'')");
-  return "'" + text + "'";
 }
 
 std::string joined(const std::vector<std::string>& words, const char* between = " ") {
@@ -75,7 +76,7 @@ std::vector<std::string> words_of(const std::vector<Word>& all) {
 // The commands' paths as patterns of a case: 'fem train'|'fem bench'|...
 std::string paths_of(const std::vector<Place>& places, const char* between) {
   std::vector<std::string> paths;
-  for (const Place& place : places) paths.push_back(quoted(place.path));
+  for (const Place& place : places) paths.push_back(shell_word(place.path));
   return joined(paths, between);
 }
 
@@ -84,7 +85,8 @@ std::string value_arms(const std::vector<Place>& places, const std::function<std
   std::string arms;
   for (const Place& place : places)
     for (const Word& option : place.options)
-      if (option.takes_value) arms += "    " + quoted(place.path + " " + option.word) + ") " + action(option) + " ;;\n";
+      if (option.takes_value)
+        arms += "    " + shell_word(place.path + " " + option.word) + ") " + action(option) + " ;;\n";
   return arms;
 }
 
@@ -92,7 +94,7 @@ std::string place_arms(const std::vector<Place>& places, const std::function<std
   std::string arms;
   for (const Place& place : places)
     if (const std::string text = action(place); !text.empty())
-      arms += "      " + quoted(place.path) + ") " + text + " ;;\n";
+      arms += "      " + shell_word(place.path) + ") " + text + " ;;\n";
   return arms;
 }
 
@@ -128,12 +130,12 @@ complete -o default -F _fem fem
 std::string bash_script(const std::vector<Place>& places) {
   const auto value = [](const Word& option) {
     if (option.choices.empty()) return std::string("COMPREPLY=(); return");
-    return "COMPREPLY=($(compgen -W " + quoted(joined(option.choices)) + " -- \"$current\")); return";
+    return "COMPREPLY=($(compgen -W " + shell_word(joined(option.choices)) + " -- \"$current\")); return";
   };
-  const auto options = [](const Place& place) { return "words=" + quoted(joined(words_of(place.options))); };
+  const auto options = [](const Place& place) { return "words=" + shell_word(joined(words_of(place.options))); };
   const auto others = [](const Place& place) {
     const std::string words = joined(place.commands.empty() ? place.arguments : words_of(place.commands));
-    return words.empty() ? "" : "words=" + quoted(words);
+    return words.empty() ? "" : "words=" + shell_word(words);
   };
   return filled(kBash, {{"@PLACES@", paths_of(places, "|")},
                         {"@VALUES@", value_arms(places, value)},
@@ -160,7 +162,7 @@ _fem() {
     case $place in
 @OTHERS@    esac
   fi
-  if (( $#proposed )); then _describe fem proposed; else _files; fi
+  (( $#proposed )) && _describe fem proposed || _files
 }
 compdef _fem fem
 )sh";
@@ -170,7 +172,7 @@ std::string described(const std::vector<Word>& words) {
   std::vector<std::string> all;
   for (Word word : words) {
     c10::ReplaceAll(word.help, ":", "\\:");
-    all.push_back(quoted(word.word + ":" + word.help));
+    all.push_back(shell_word(word.word + ":" + word.help));
   }
   return "proposed=(" + joined(all) + ")";
 }
@@ -206,13 +208,14 @@ end
 std::string fish_script(const std::vector<Place>& places) {
   std::string script = filled(kFish, {{"@PLACES@", paths_of(places, " ")}});
   for (const Place& place : places) {
-    const std::string begin = "complete -c fem -n " + quoted("__fem_at " + place.path);
+    const std::string begin = "complete -c fem -n " + shell_word("__fem_at " + place.path);
     for (const Word& command : place.commands)
-      script += begin + " -f -a " + command.word + " -d " + quoted(command.help) + "\n";
-    if (!place.arguments.empty()) script += begin + " -f -a " + quoted(joined(place.arguments)) + "\n";
+      script += begin + " -f -a " + command.word + " -d " + shell_word(command.help) + "\n";
+    if (!place.arguments.empty())
+      script += begin + (place.or_files ? " -a " : " -f -a ") + shell_word(joined(place.arguments)) + "\n";
     for (const Word& option : place.options) {
-      script += begin + " -l " + option.word.substr(2) + " -d " + quoted(option.help);
-      if (option.takes_value) script += option.choices.empty() ? " -r" : " -x -a " + quoted(joined(option.choices));
+      script += begin + " -l " + option.word.substr(2) + " -d " + shell_word(option.help);
+      if (option.takes_value) script += option.choices.empty() ? " -r" : " -x -a " + shell_word(joined(option.choices));
       script += "\n";
     }
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "commands.h"
 #include "data/cache_folder.h"
@@ -14,6 +15,7 @@
 #include "evaluate/tasks.h"
 #include "fem/text/text_model.h"
 #include "io/jsonl.h"
+#include "tasks/language.h"
 #include "util/check.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
@@ -27,8 +29,18 @@ namespace fs = std::filesystem;
 struct EvalArguments {
   std::string model, json;
   std::vector<std::string> data, tasks;
-  int64_t length = 512, batch_rows = 8, max_tokens = 0, limit = 0;
+  std::optional<int64_t> length;
+  int64_t batch_rows = 8, max_tokens = 0, limit = 0;
 };
+
+// A model, and how it was trained if it is a run's.
+struct Evaluated {
+  TextModel model;
+  std::optional<LanguageOptions> run;
+  int64_t length;  // tokens a row
+};
+
+constexpr int64_t kLength = 512;  // of a model that is no run's
 
 // The perplexity of a whole sentence may have twenty digits.
 std::string brief(double value) {
@@ -54,15 +66,33 @@ TokenStream tokenized(const std::vector<std::string>& files, const TokenizerPtr&
   return prepare_corpus({.validation = files, .cache = scratch.path()}, tokenizer).validation;
 }
 
-void evaluate_data(const EvalArguments& arguments, TextModel& trained) {
-  const TokenStream stream = tokenized(arguments.data, trained.tokenizer);
+// What the run was validated on, from its cache of tokens if that is still there.
+TokenStream validation_of(const LanguageOptions& run, const TokenizerPtr& tokenizer) {
+  const InterruptGuard guard;
+  CorpusOptions corpus = run.corpus;
+  std::optional<NewFolder> scratch;
+  if (!fs::is_directory(corpus.cache)) corpus.cache = scratch.emplace(fs::temp_directory_path() / "fem-eval").path();
+  try {
+    return prepare_corpus(corpus, tokenizer).validation;
+  } catch (const c10::Error& error) {
+    FEM_CHECK(
+        false, error.what_without_backtrace(),
+        " (the run's own validation text was looked for; start eval in the folder where it was trained, or name a "
+        "text with --data)");
+  }
+}
+
+void evaluate_data(const EvalArguments& arguments, Evaluated& evaluated) {
+  TextModel& trained = evaluated.model;
+  const TokenStream stream = arguments.data.empty() ? validation_of(*evaluated.run, trained.tokenizer)
+                                                    : tokenized(arguments.data, trained.tokenizer);
   const int64_t all = stream.size() - 1;
   const auto start = std::chrono::steady_clock::now();
   Perplexity found;
   {
     Progress progress("perplexity", arguments.max_tokens > 0 ? std::min(arguments.max_tokens, all) : all, "token");
     found = measure_perplexity(trained.model, stream,
-                               {.length = arguments.length,
+                               {.length = evaluated.length,
                                 .batch_rows = arguments.batch_rows,
                                 .max_tokens = arguments.max_tokens,
                                 .on_read = [&](int64_t tokens) { progress.update(tokens); }});
@@ -71,15 +101,15 @@ void evaluate_data(const EvalArguments& arguments, TextModel& trained) {
   const double rate = static_cast<double>(found.tokens) / seconds;
   FEM_CHECK(std::isfinite(found.loss()), "eval: the model's loss is not finite; its parameters may be broken");
 
-  std::string name;
+  std::string name = arguments.data.empty() ? "validation" : "";
   for (const std::string& file : arguments.data) name += (name.empty() ? "" : " ") + file;
   Table table({"data", "tokens", "loss", "perplexity", "bits/byte", "tokens/s"});
   table.add({name, grouped(found.tokens), fixed(found.loss(), 4), brief(found.perplexity()),
              fixed(found.bits_per_byte(), 4), grouped(std::llround(rate))});
   std::cout << table.str() << std::flush;
   record(arguments, trained,
-         {{"data", arguments.data},
-          {"length", arguments.length},
+         {{"data", arguments.data.empty() ? Json("validation") : Json(arguments.data)},
+          {"length", evaluated.length},
           {"batch_rows", arguments.batch_rows},
           {"max_tokens", arguments.max_tokens},
           {"tokens", found.tokens},
@@ -90,9 +120,10 @@ void evaluate_data(const EvalArguments& arguments, TextModel& trained) {
           {"tokens_per_second", rate}});
 }
 
-void evaluate_tasks(const EvalArguments& arguments, TextModel& trained) {
+void evaluate_tasks(const EvalArguments& arguments, Evaluated& evaluated) {
+  TextModel& trained = evaluated.model;
   Table table({"task", "questions", "accuracy", "±", "normalised", "perplexity"});
-  const int64_t batch_tokens = arguments.length * arguments.batch_rows;
+  const int64_t batch_tokens = evaluated.length * arguments.batch_rows;
   double accuracy = 0, normalized = 0;
   for (const std::string& path : arguments.tasks) {
     const TaskScore score = score_task(trained.model, *trained.tokenizer, path, batch_tokens, arguments.limit);
@@ -119,14 +150,19 @@ void evaluate_tasks(const EvalArguments& arguments, TextModel& trained) {
 }
 
 void run(const EvalArguments& arguments) {
-  FEM_CHECK(!arguments.data.empty() || !arguments.tasks.empty(),
-            "eval: expected --data with texts or --task with files of questions, got neither");
+  if (!arguments.json.empty()) expect_appendable(arguments.json, "eval: --json");
   // A broken last file is better found now than in an hour.
   for (const std::string& path : arguments.tasks) read_task(path);
-  TextModel trained = load_text_model(arguments.model);
-  if (!arguments.data.empty()) evaluate_data(arguments, trained);
-  if (!arguments.data.empty() && !arguments.tasks.empty()) std::cout << "\n";
-  if (!arguments.tasks.empty()) evaluate_tasks(arguments, trained);
+  Evaluated evaluated{.model = load_text_model(arguments.model)};
+  evaluated.run = language_options_of_run(evaluated.model.folder);
+  evaluated.length = arguments.length.value_or(evaluated.run ? evaluated.run->length : kLength);
+  const bool reads_text = !arguments.data.empty() || arguments.tasks.empty();
+  FEM_CHECK(!reads_text || !arguments.data.empty() || evaluated.run, "eval: ", arguments.model,
+            " is not a run of fem train, whose validation text is known: expected --data with texts or --task with "
+            "files of questions");
+  if (reads_text) evaluate_data(arguments, evaluated);
+  if (reads_text && !arguments.tasks.empty()) std::cout << "\n";
+  if (!arguments.tasks.empty()) evaluate_tasks(arguments, evaluated);
 }
 
 }  // namespace
@@ -134,15 +170,18 @@ void run(const EvalArguments& arguments) {
 void add_eval_command(CLI::App& app) {
   CLI::App* eval = app.add_subcommand("eval", "Measure a trained model: loss on text, accuracy on tasks");
   eval->footer(
+      "Without --data and --task it measures a training run on its own validation text, as the run did at its end.\n"
+      "\n"
       "Tasks are JSON objects, one a line, recognised by their fields:\n"
-      "  sentence_good, sentence_bad              minimal pairs (BLiMP)\n"
-      "  query, choices, gold                     multiple choice (ARC, PIQA, OpenBookQA, COPA, BoolQ)\n"
-      "  context_options, continuation, gold      one ending, several beginnings (WinoGrande)\n"
-      "  context, continuation                    is it what greedy decoding gives? (LAMBADA)\n"
-      "The answer is the likeliest continuation; normalised: by log-likelihood a byte. Perplexity is that of the\n"
+      "  sentence_good, sentence_bad          minimal pairs (BLiMP)\n"
+      "  query, choices, gold                 multiple choice (ARC, PIQA, COPA, ...)\n"
+      "  context_options, continuation, gold  several beginnings (WinoGrande)\n"
+      "  context, continuation                is it what greedy decoding gives? (LAMBADA)\n"
+      "The answer is the likeliest continuation; normalised: by log-likelihood a byte. Perplexity is that of the "
       "right continuation, a whole one, not a token.\n"
       "\n"
       "Examples:\n"
+      "  fem eval runs/demo\n"
       "  fem eval runs/demo --data test.txt more/*.txt --length 1024\n"
       "  fem eval runs/demo --task blimp/*.jsonl --limit 100 --json results.jsonl");
   auto arguments = std::make_shared<EvalArguments>();
@@ -153,7 +192,10 @@ void add_eval_command(CLI::App& app) {
   eval->add_option("--data", arguments->data, "Files, folders and patterns of UTF-8 text, measured as one text")
       ->type_name("FILES");
   eval->add_option("--task", arguments->tasks, "Files of questions")->type_name("FILES");
-  number("--length", arguments->length, 1, 1 << 20, "Tokens a row: no prediction sees more");
+  eval->add_option("--length", arguments->length,
+                   "Tokens a row: no prediction sees more; default: the run's own, 512 for other models")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
   number("--batch-rows", arguments->batch_rows, 1, 1 << 20, "Rows at a time");
   number("--max-tokens", arguments->max_tokens, 0, int64_t{1} << 40, "Only the first tokens of the text; 0: all");
   number("--limit", arguments->limit, 0, int64_t{1} << 40, "Only the first questions of each task; 0: all");

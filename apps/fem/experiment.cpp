@@ -33,33 +33,29 @@ int run(const ArgmaxPlan& plan) {
   }
   print_argmax_report(plan, results, std::cout);
   std::cout << "Results: " << (plan.out / "results.jsonl").string() << "\n" << std::flush;
-  const PlotCommand plot = plot_command("plot_argmax.py");
-  if (draw(plot, {plan.out.string()}))
-    std::cout << "Picture: " << (plan.out / "argmax.png").string() << "\n";
-  else
-    std::cout << "No picture was drawn; with a Python that has matplotlib: python " << plot.script.string() << " "
-              << plan.out.string() << "\n";
+  const PlotCommand plot = plot_command("plot_argmax.py", {plan.out.string()});
+  std::cout << (draw(plot) ? "Picture: " + (plan.out / "argmax.png").string() : plot.by_hand()) << "\n";
   return 0;
 }
 
 void add_argmax(CLI::App& experiment, int& status) {
   CLI::App* app = experiment.add_subcommand("argmax", "Can one read find every channel's largest value? (Figure 3)");
   app->footer(
-      "Every channel's largest value stands at a token of its own, and one read at the last token must return them\n"
+      "Every channel's largest value stands at a token of its own, and one read at the last token must return them "
       "all (the paper's Appendix P). A free-energy read can; a convex mixture, such as softmax attention, cannot.\n"
       "\n"
       "Presets:\n"
-      "  smoke   D  32, T  32,   200 steps, 1 seed    seconds; checks the plumbing\n"
-      "  demo    D  64, T 128, 2,000 steps, 1 seed    about two minutes on two cores\n"
+      "  smoke   D  32, T  32,   200 steps, 1 seed    checks the plumbing\n"
+      "  demo    D  64, T 128, 2,000 steps, 1 seed    of scripts/demo\n"
       "  mini    D  64, T 128, 2,000 steps, 3 seeds   the default\n"
-      "  paper   D 512, T 128, 2,000 steps, 1 seed    the published size; its cost is printed first\n"
+      "  paper   D 512, T 128, 2,000 steps, 1 seed    the published size\n"
       "\n"
       "Examples:\n"
       "  fem experiment argmax --preset demo\n"
       "  fem experiment argmax --preset mini --dim 128 --seeds 5 --out runs/wide\n"
-      "  fem experiment argmax --preset paper --resume     after Ctrl-C: goes on where it stopped\n"
+      "  fem experiment argmax --preset paper --resume   goes on after Ctrl-C\n"
       "\n"
-      "Writes to --out: results.jsonl (a line per run), curve.jsonl (a line per evaluation), argmax.png. One of\n"
+      "Writes to --out: results.jsonl (a line per run), curve.jsonl (a line per evaluation), argmax.png. One of "
       "these runs by itself: fem train argmax/demo");
 
   auto arguments = std::make_shared<ArgmaxArguments>();

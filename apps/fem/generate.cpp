@@ -139,7 +139,7 @@ void add_generate_command(CLI::App& app) {
       "Examples:\n"
       "  fem generate runs/demo --prompt \"def main(\"\n"
       "  fem generate runs/demo --prompt-file start.txt --temperature 0\n"
-      "  echo \"import os\" | fem generate runs/demo --top-p 0.9 --stop \"class \" --samples 3");
+      "  echo \"import os\" | fem generate runs/demo --top-p 0.9 --samples 3");
   auto arguments = std::make_shared<GenerateArguments>();
   GenerateOptions& options = arguments->options;
   generate->add_option("model", arguments->model, "A model folder or a training run")->required()->type_name("MODEL");

@@ -60,7 +60,7 @@ void add_letters_command(CLI::App& app) {
       ->take_all();
   command->add_flag("--json", request->json, "One line of JSON each, with every option");
   command->footer(
-      "C: conditioner, L: log-sum-exp read at beta = 1, T: learned temperature with the inner gate, G: outer gate.\n"
+      "C: conditioner, L: log-sum-exp read at beta = 1, T: learned temperature with the inner gate, G: outer gate. "
       "The value width is chosen so that every row has as many parameters as the full mixer, or nearly.\n"
       "\n"
       "Examples:\n"

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "help.h"
 #include "io/recipe.h"
 #include "parallel/process_group.h"
 #include "tasks/table.h"
@@ -57,13 +58,9 @@ void show_measures(const TrainResult& result, const fs::path& out) {
 }
 
 void show_curve(const fs::path& out) {
-  const PlotCommand plot = plot_command("plot_train.py");
   const fs::path picture = out / "loss.png";
-  if (draw(plot, {out.string(), "--out", picture.string()}))
-    std::cout << "Loss curve: " << picture.string() << "\n";
-  else
-    std::cout << "No picture was drawn; with a Python that has matplotlib: python " << plot.script.string() << " "
-              << out.string() << " --out " << picture.string() << "\n";
+  const PlotCommand plot = plot_command("plot_train.py", {out.string(), "--out", picture.string()});
+  std::cout << (draw(plot) ? "Loss curve: " + picture.string() : plot.by_hand()) << "\n";
 }
 
 void run(const TrainArguments& arguments) {
@@ -85,19 +82,15 @@ void run(const TrainArguments& arguments) {
   if (recipe.task->show) recipe.task->show(out, std::cout);
 }
 
-// "  train.steps  updates of the parameters" for every value that --set may change.
+// Every value that --set may change.
 std::string settings_text() {
   std::string text;
-  const auto line = [&](const std::string& section, const char* name, const char* help) {
-    std::string key = "  " + section + "." + name;
-    if (key.size() < 28) key.resize(28, ' ');
-    text += key + "  " + help + "\n";
-  };
+  const SettingVisitor list = [&](const std::string& setting, const char* help) { text += help_entry(setting, help); };
   const TrainOptions defaults;
-  visit_train_options(defaults, [&](const char* name, const auto&, const char* help) { line("train", name, help); });
+  visit_train_options(defaults, settings_of("train", list));
   for (const TaskEntry* task : all_tasks()) {
     text += "and with task = \"" + std::string(task->name) + "\" (" + task->summary + "):\n";
-    task->settings(line);
+    task->settings(list);
   }
   return text;
 }
@@ -106,23 +99,25 @@ std::string settings_text() {
 
 void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a model: a language model on text files, or another task");
-  command->footer("What --set may change:\n" + settings_text() +
-                  "\n"
-                  "Writes to --out: checkpoints/step-N (a model folder each, with the optimizer), metrics.jsonl,\n"
-                  "tensorboard/, result.json, loss.png. Ctrl-C saves a checkpoint first; --resume then goes on bit\n"
-                  "by bit as if it had not stopped. Several processes train together under torchrun, Slurm or MPI.\n"
-                  "\n"
-                  "Examples:\n"
-                  "  fem train 1m-fem-softmax --data book.txt --out runs/book\n"
-                  "  fem train 1m-fem-gla --data 'src/**/*.py' --tokenizer sentencepiece:4000 --set train.steps=5000\n"
-                  "  fem train 1m-fem-softmax --data book.txt --out runs/book --resume\n"
-                  "  torchrun --standalone --nproc-per-node 2 --no-python fem train 10m-fem-softmax --data texts/\n"
-                  "  fem train 1.3b-fem-softmax --parameters\n"
-                  "  fem train argmax/demo --set model.mixer=mean");
+  command->footer(
+      "What --set may change, and what it is where a recipe says nothing:\n" + settings_text() +
+      "\n"
+      "Writes to --out: checkpoints/step-N (a model folder each, with the optimizer), metrics.jsonl, tensorboard/, "
+      "result.json, loss.png. Ctrl-C saves a checkpoint first; --resume then goes on bit by bit as if it had not "
+      "stopped. Several processes train together under torchrun, Slurm or MPI.\n"
+      "\n"
+      "Examples:\n"
+      "  fem train 1m-fem-softmax --data book.txt --out runs/book\n"
+      "  fem train 1m-fem-gla --data 'src/**/*.py' --tokenizer sentencepiece:4000\n"
+      "  fem train 1m-fem-softmax --data book.txt --out runs/book --resume\n"
+      "  torchrun --standalone --nproc-per-node 2 --no-python \\\n"
+      "    fem train 10m-fem-softmax --data texts/ --set train.steps=5000\n"
+      "  fem train 1.3b-fem-softmax --parameters\n"
+      "  fem train argmax/demo --set model.mixer=mean");
   auto arguments = std::make_shared<TrainArguments>();
   command->add_option("recipe", arguments->recipe, "A .toml file or a name in configs: 1m-fem-softmax, argmax/demo")
       ->required()
-      ->type_name("RECIPE");
+      ->type_name(kRecipeType);
   command->add_option("--data", arguments->data, "Files, folders or globs of UTF-8 text; .jsonl: every line's \"text\"")
       ->type_name("PATH");
   command

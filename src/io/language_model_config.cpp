@@ -8,21 +8,18 @@ namespace {
 
 using nlohmann::json;
 
-// The fields of the mixer's table that are the model's.
-constexpr std::array kFromTheModel{"n_embd", "n_head"};
-
 json mixer_table(const MixerOptions& options) {
   json out = to_json(options);
-  for (const char* name : kFromTheModel) out.erase(name);
+  for (const std::string_view name : kFromTheModel) out.erase(std::string(name));
   return out;
 }
 
 void read_mixer_table(const std::string& whose, const json& in, BackboneOptions& options) {
   if (in.contains("mixer")) {
     const json& mixer = in["mixer"];
-    for (const char* name : kFromTheModel)
-      FEM_CHECK(!mixer.is_object() || !mixer.contains(name), whose, ": mixer.", name, " follows the model's; set ",
-                name, " there");
+    for (const std::string_view name : kFromTheModel)
+      FEM_CHECK(!mixer.is_object() || !mixer.contains(std::string(name)), whose, ": mixer.", name,
+                " follows the model's; set ", name, " there");
     options.mixer = mixer_options_from_json(mixer);
   }
   options.mixer.n_embd = options.n_embd;

@@ -1,11 +1,16 @@
 // LanguageModelOptions as JSON: config.json of a model folder, [model] of a recipe; and the backbone's fields alone.
 #pragma once
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
+#include <string_view>
 
 #include "fem/language_model.h"
 
 namespace fem {
+
+// The fields of the mixer's table that are the model's and cannot be set there.
+inline constexpr std::array<std::string_view, 2> kFromTheModel{"n_embd", "n_head"};
 
 nlohmann::json to_json(const LanguageModelOptions& options);
 

@@ -53,6 +53,7 @@ LanguageModel load_language_model(const fs::path& folder) {
   LanguageModel model(load_language_model_options(folder));
   const fs::path path = folder / "model.safetensors";
   Safetensors content = load_safetensors(path);
+  const at::ScalarType first = content.tensors.empty() ? at::kFloat : content.tensors.begin()->second.scalar_type();
   const at::NoGradGuard no_grad;
   for (auto& parameter : model->named_parameters()) {
     const auto found = content.tensors.find(parameter.key());
@@ -60,6 +61,11 @@ LanguageModel load_language_model(const fs::path& folder) {
               ", which config.json beside it asks for");
     FEM_CHECK(found->second.sizes() == parameter->sizes(), "model folder: expected ", parameter.key(), " of shape ",
               shape_of(*parameter), " as in config.json, got ", shape_of(found->second), " in ", path.string());
+    const at::ScalarType dtype = found->second.scalar_type();
+    FEM_CHECK(dtype == first && (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble),
+              "model folder: expected all parameters as float32, all as bfloat16 or all as float64, got ",
+              parameter.key(), " as ", dtype, " in ", path.string(),
+              "; convert the file (in Python: tensor.float(), which loses nothing of float16)");
     parameter->set_data(found->second);
     content.tensors.erase(found);
   }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +15,7 @@
 #include "fem/text/text_model.h"
 #include "io/language_model_config.h"
 #include "io/options_json.h"
+#include "util/shell.h"
 #include "util/table.h"
 
 namespace fem {
@@ -155,15 +158,18 @@ void show_sample(const fs::path& run, std::ostream& out) {
     out << text.add(token) << std::flush;
     return true;
   });
-  out << text.finish() << "\n\nMore: fem generate " << run.string() << " --prompt \"...\"\n";
+  out << text.finish() << "\n\nMore: " << shell_command(std::array<std::string, 3>{"fem", "generate", run.string()})
+      << " --prompt \"...\"\n";
 }
 
 void list_settings(const SettingVisitor& visit) {
   const LanguageOptions defaults;
-  visit_language_data(defaults, [&](const char* name, const auto&, const char* help) { visit("data", name, help); });
-  visit_language_model_options(defaults.model,
-                               [&](const char* name, const auto&, const char* help) { visit("model", name, help); });
-  visit("model", "mixer.*", "every option of the mixer, as listed in include/fem/options.h");
+  visit_language_data(defaults, settings_of("data", visit));
+  visit_language_model_options(defaults.model, settings_of("model", visit));
+  const auto of_mixer = settings_of("model.mixer", visit);
+  visit_mixer_options(defaults.model.mixer, [&](const char* name, const auto& value, const char* help) {
+    if (std::find(kFromTheModel.begin(), kFromTheModel.end(), name) == kFromTheModel.end()) of_mixer(name, value, help);
+  });
 }
 
 }  // namespace
@@ -179,6 +185,15 @@ LanguageOptions language_options_from_json(const json& recipe) {
   FEM_CHECK(options.validation_tokens >= 0, "data: expected validation_tokens of at least 0, got ",
             options.validation_tokens);
   return options;
+}
+
+std::optional<LanguageOptions> language_options_of_run(const fs::path& model_folder) {
+  const fs::path checkpoints = fs::canonical(model_folder).parent_path();
+  std::ifstream file(checkpoints.parent_path() / "config.json");
+  if (checkpoints.filename() != "checkpoints" || !file) return std::nullopt;
+  const json recipe = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!recipe.is_object() || recipe.value("task", json()) != language_entry().name) return std::nullopt;
+  return language_options_from_json(recipe);
 }
 
 std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train) {

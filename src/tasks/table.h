@@ -10,12 +10,21 @@
 #include <utility>
 #include <vector>
 
+#include "io/options_json.h"
 #include "train/options.h"
 #include "train/task.h"
 
 namespace fem {
 
-using SettingVisitor = std::function<void(const std::string& section, const char* name, const char* help)>;
+// setting: "data.length=256", with the value it has where a recipe says nothing.
+using SettingVisitor = std::function<void(const std::string& setting, const char* help)>;
+
+// A visitor of options that lists them as the settings of a section.
+inline auto settings_of(const std::string& section, const SettingVisitor& visit) {
+  return [section, &visit](const char* name, const auto& value, const char* help) {
+    visit(setting_text(section + "." + name, value), help);
+  };
+}
 
 struct TaskEntry {
   const char* name;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "util/shared_files.h"
+#include "util/shell.h"
 
 namespace fem {
 namespace {
@@ -23,12 +24,20 @@ std::string interpreter() {
 
 }  // namespace
 
-PlotCommand plot_command(const std::string& name) { return {interpreter(), shared_files() / "scripts" / name}; }
+PlotCommand plot_command(const std::string& name, const std::vector<std::string>& arguments) {
+  return {interpreter(), shared_files() / "scripts" / name, arguments};
+}
 
-bool draw(const PlotCommand& command, const std::vector<std::string>& arguments) {
+std::string PlotCommand::by_hand() const {
+  std::vector<std::string> words{"python", script.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return "No picture was drawn; with a Python that has matplotlib: " + shell_command(words);
+}
+
+bool draw(const PlotCommand& command) {
   if (!fs::exists(command.script)) return false;
   std::vector<std::string> words{command.python, command.script.string()};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  words.insert(words.end(), command.arguments.begin(), command.arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "util/table.h"
+#include "util/terminal.h"
 
 namespace fem {
 namespace {
@@ -63,7 +64,7 @@ std::string progress_bar(const ProgressState& s, int columns) {
 std::string progress_line(const ProgressState& s) { return s.label + " " + figures(s); }
 
 Progress::Progress(std::string label, int64_t total, std::string unit, int64_t first)
-    : state_{.label = std::move(label), .done = first, .total = total, .first = first, .unit = std::move(unit)},
+    : state_{.label = Printable()(label), .done = first, .total = total, .first = first, .unit = std::move(unit)},
       terminal_(isatty(STDERR_FILENO)),
       logged_(first) {
   if (terminal_) draw();

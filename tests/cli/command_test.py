@@ -16,6 +16,7 @@ from pathlib import Path
 
 FEM = ""
 TREE = Path(__file__).resolve().parents[2]
+PYTHON = Path(os.environ.get("VIRTUAL_ENV", TREE / ".venv")) / "bin" / "python"
 PRIORS = ("softmax", "linear", "gla", "rnn_softmax", "rnn_decay", "mamba")
 DIALECTS = ("corrected", "reference", "paper")
 TINY = ["experiment", "argmax", "--preset", "smoke", "--dim", "8", "--heads", "2", "--length", "12", "--batch", "16"]
@@ -68,7 +69,7 @@ class Command(unittest.TestCase):
             result = fem(*words, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, words)
-            self.assertTrue(all(len(line) <= 120 for line in result.stdout.splitlines()), words)
+            self.assertEqual([line for line in result.stdout.splitlines() if len(line) > 80], [], words)
             self.assertNotIn("tiny", result.stdout)
 
     def test_info_names_versions_and_hardware(self):
@@ -137,6 +138,9 @@ class Command(unittest.TestCase):
         self.assertEqual(self.completions("fem", "train", "--threads", "2", "--res"), ["--resume"])
         self.assertEqual(self.completions("fem", "train", "--data", ""), [])
         self.assertEqual(self.completions("fem", "train", "runs"), [])
+        recipes = sorted(path.stem for path in (TREE / "configs/lm").glob("1m-*.toml"))
+        self.assertEqual(self.completions("fem", "train", "1m-"), recipes)
+        self.assertEqual(self.completions("fem", "train", "argmax/d"), ["argmax/demo"])
         self.assert_error(fem("completion", "tcsh"), 2, "tcsh")
 
     def test_other_shells_accept_their_scripts(self):
@@ -147,6 +151,46 @@ class Command(unittest.TestCase):
             if shutil.which(shell):
                 checked = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, timeout=60)
                 self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+
+    def test_fish_completes_recipes(self):
+        if not shutil.which("fish"):
+            self.skipTest("no fish here")
+        ask = 'source $argv[1]; complete -C "fem train 1m-fem-s"; complete -C "fem experiment argmax --preset mi"'
+        (self.folder / "fem.fish").write_text(completion_script("fish"))
+        command = ["fish", "--no-config", "-c", ask, str(self.folder / "fem.fish")]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=self.folder)
+        proposed = [line.partition("\t")[0] for line in result.stdout.splitlines()]
+        self.assertEqual(proposed, ["1m-fem-softmax", "mini"], result.stderr)
+
+    def test_train_help_lists_every_setting_with_its_value(self):
+        text = fem("train", "--help").stdout
+        for setting in ("train.steps=1000", "train.learning_rate=0.0004", "data.length=256", "model.n_layer=0"):
+            self.assertIn(f"  {setting} ", text)
+        header = (TREE / "include/fem/options.h").read_text()
+        names = re.findall(r'visit\("(\w+)", o\.', header.partition("visit_mixer_options")[2])
+        self.assertGreater(len(names), 25)
+        for name in set(names) - {"n_embd", "n_head"}:
+            self.assertRegex(text, rf"(?m)^  model\.mixer\.{name}(=\S+)?( |$)")
+        self.assertRegex(text, r"(?m)^  model\.mixer\.prior_type=softmax$")
+        self.assertNotIn("model.mixer.n_embd", text)
+
+    def test_misspelt_words_are_told_what_was_meant(self):
+        self.assert_error(fem("train", "1m-fem-softmax", "--dat", "a.txt"), 2, "--dat; did you mean --data?")
+        self.assert_error(fem("genrate", "x"), 2, "genrate; did you mean generate?")
+        self.assert_error(fem("train", "1m-fem-sofmax"), 1, "got '1m-fem-sofmax'; did you mean 1m-fem-softmax?")
+        for change, meant in {
+            "train.lerning_rate=1": "learning_rate",
+            "trian.steps=1": "train",
+            "model.mixer.prior_typ=gla": "prior_type",
+            "data.tokeniser=bytes": "tokenizer",
+        }.items():
+            result = fem("train", "1m-fem-softmax", "--parameters", "--set", change)
+            self.assert_error(result, 1, "unknown field", f"; did you mean {meant}?")
+
+    def test_decoding_is_measured_in_little_memory_unless_asked(self):
+        self.assertIn("--shapes LIST=D1,D8 ", fem("bench", "decode", "--help").stdout)
+        result = fem("bench", "decode", "--priors", "gla", "--shapes", "tiny", "--repeats", 1)
+        self.assertRegex(result.stdout, r"^tiny takes about 0\.0 GB of memory\n")
 
     def test_usage_errors_exit_with_2(self):
         self.assert_error(fem(), 2, "subcommand")
@@ -217,9 +261,8 @@ class Command(unittest.TestCase):
             words = ("--priors", "softmax,mamba", "--shapes", "tiny", "--repeats", 1)
             result = fem("bench", bench, *words, "--json", figures / f"{bench}.jsonl")
             (figures / f"{bench}.txt").write_text(result.stdout)
-        python = Path(os.environ.get("VIRTUAL_ENV", TREE / ".venv")) / "bin" / "python"
         script = TREE / "scripts" / "bench_report.py"
-        made = subprocess.run([python, script, figures, out], capture_output=True, text=True)
+        made = subprocess.run([PYTHON, script, figures, out], capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         files = {path.suffix: path for path in out.iterdir()}
         self.assertEqual({path.stem for path in files.values()}, {files[".md"].stem})
@@ -235,6 +278,16 @@ class Command(unittest.TestCase):
             "ssm_rank",
         ):
             self.assertIn(part, page)
+
+    def test_training_speed_is_measured_and_recorded(self):
+        script, record = TREE / "benchmarks" / "train_speed.py", self.folder / "speed.jsonl"
+        command = [PYTHON, script, "--size", "500k", "--rounds", "1", "--steps", "4", "--json", record]
+        result = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("FEM-softmax / PyTorch", result.stdout)
+        (line,) = lines(record)
+        self.assertEqual(line["tokens_of_a_step"], 16 * 256)
+        self.assertEqual([len(rounds) for rounds in line["seconds_of_a_step"].values()], [1, 1, 1])
 
     def test_bench_growth_fits_an_exponent_for_every_read(self):
         path = self.folder / "growth.jsonl"

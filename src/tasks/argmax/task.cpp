@@ -163,10 +163,8 @@ const TaskEntry& argmax_entry() {
       .settings =
           [](const SettingVisitor& visit) {
             const ArgmaxOptions defaults;
-            visit_argmax_model(defaults,
-                               [&](const char* name, const auto&, const char* help) { visit("model", name, help); });
-            visit_argmax_data(defaults,
-                              [&](const char* name, const auto&, const char* help) { visit("data", name, help); });
+            visit_argmax_model(defaults, settings_of("model", visit));
+            visit_argmax_data(defaults, settings_of("data", visit));
           },
   };
   return entry;
