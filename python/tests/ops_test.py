@@ -228,3 +228,22 @@ def test_errors_are_value_errors(call: Any, message: str) -> None:
     tensors = [x.detach() for x in a4(Case("softmax_read", ATTENTION).arguments(torch.float32, 6))]
     with pytest.raises(ValueError, match=message):
         call(*tensors)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "beta" in case.names], ids=lambda case: case.id)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_beta_of_zero_or_below_is_refused(case: Case, dtype: torch.dtype) -> None:
+    arguments = case.arguments(dtype, 6)
+    for wrong in (0.0, -1.0):
+        beta = arguments["beta"].detach().clone()
+        beta[-1, -1] = wrong
+        with pytest.raises(ValueError, match=f"expected beta > 0, got {wrong:g} in channel 2 of head 1"):
+            case.run(**{**arguments, "beta": beta})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_float16_is_refused_with_the_remedy(case: Case) -> None:
+    arguments = case.arguments(torch.float32, 6)
+    halves = {n: x.half() if isinstance(x, Tensor) and x.dtype == torch.float32 else x for n, x in arguments.items()}
+    with pytest.raises(ValueError, match=r"got Half \(float16 cannot hold exp\(beta v\): cast to bfloat16\)"):
+        case.run(**halves)
