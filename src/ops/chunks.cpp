@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <atomic>
 #include <numeric>
 
 #include "ops/differentiate.h"
@@ -102,10 +101,8 @@ struct Portion {
   int64_t begin, end;
 };
 
-std::atomic<int64_t> most_numbers = 1 << 26;
-
 std::vector<Portion> portions_of(const Layout& layout, const ChunkScan& scan) {
-  const int64_t most_tokens = most_numbers / std::max<int64_t>(scan.token_memory, 1);
+  const int64_t most_tokens = scan.portion_memory / std::max<int64_t>(scan.token_memory, 1);
   std::vector<Portion> portions;
   for (int64_t step = 0; step < layout.steps(); ++step) {
     const bool fits =
@@ -177,9 +174,6 @@ at::Tensor cat_reversed(TensorVector parts) {
 }
 
 }  // namespace
-
-void set_portion_memory(int64_t numbers) { most_numbers = numbers; }
-int64_t portion_memory() { return most_numbers; }
 
 ScanReads scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in) {
   const at::NoGradGuard no_grad;

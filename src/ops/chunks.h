@@ -21,6 +21,7 @@ struct ChunkRows {
 struct ChunkScan {
   int64_t most_tokens;   // of a chunk
   int64_t token_memory;  // numbers that are kept of a token until it is differentiated, about
+  int64_t portion_memory = kPortionMemory;
   // What each row does to a state, whatever the state is: [rows, ...] each.
   std::function<std::vector<at::Tensor>(const ChunkRows&)> summarise;
   // The states [rows, ...] after rows, by those before them and the rows' summaries.
@@ -47,10 +48,5 @@ ScanReads scan_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs
 // The gradient, given that of the outputs (undefined: 0): states are found again, then autograd differentiates portion
 // by portion, from the last to the first.
 ScanGradients gradient_in_chunks(const char* op, const ChunkScan& scan, const ScanInputs& in, const ScanReads& grads);
-
-// Tokens are worked on in portions that keep about this many numbers, so that memory beyond inputs and outputs has a
-// bound. Tests make it small.
-void set_portion_memory(int64_t numbers);
-int64_t portion_memory();
 
 }  // namespace fem

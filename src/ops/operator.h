@@ -25,6 +25,7 @@
 //   kTakesMissingGradients             else gradients of outputs that nobody used come as zeros
 //   kRemakesInputs                     inputs whose makers can make them again are not kept (remake.h)
 //   kAnnounced = false                 other devices lose nothing
+//   kCalled = "..."                    the function by which users know it: its name in errors
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

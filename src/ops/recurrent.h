@@ -15,6 +15,10 @@ struct ScanReads {
   at::Tensor mean, free_energy, log_normalizer, state, checkpoints;
   FEM_FIELDS(mean, free_energy, log_normalizer, state, checkpoints)
 };
+// On devices without kernels, scans work on portions of tokens that keep about this many numbers, so that memory beyond
+// inputs and outputs has a bound.
+constexpr int64_t kPortionMemory = 1 << 26;
+
 inline RecurrentRead read_of(const ScanReads& scan, bool with_beta) {
   return {{scan.mean, with_beta ? scan.free_energy : at::Tensor()}, scan.log_normalizer, scan.state};
 }

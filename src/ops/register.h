@@ -20,7 +20,11 @@ class Frame {
 
  public:
   static const Names& names() {
-    static const Names all = names_in(Op::kSchema);
+    static const Names all = [] {
+      Names found = names_in(Op::kSchema);
+      if constexpr (requires { Op::kCalled; }) found.op = Op::kCalled;
+      return found;
+    }();
     return all;
   }
 

@@ -54,42 +54,42 @@ TEST(AnyDeviceMemory, SoftmaxNeverHoldsAllScores) {
 
 // Forward, then backward with these gradients.
 template <typename Scan>
-int64_t scan_peak(const typename Scan::Inputs& in, const ScanReads& grads) {
+int64_t scan_peak(const typename Scan::Inputs& in, const ScanReads& grads, int64_t portion_memory) {
   return peak_of([&] {
-    Scan::elsewhere(in);
-    Scan::gradient_elsewhere(all_gradients<Scan>(grads, in));
+    Scan::elsewhere(in, portion_memory);
+    Scan::gradient_elsewhere(all_gradients<Scan>(grads, in), portion_memory);
   });
 }
 
 TEST(AnyDeviceMemory, LinearNeverHoldsAStateForEveryToken) {
   const int64_t key = 64, width = 32, columns = 2 * width + 1;
+  int64_t portion_memory = kPortionMemory;
   const Measure peak = [&](int64_t tokens) {
     const at::Tensor q = at::rand({1, tokens, 1, key}), v = at::randn({1, tokens, 1, width});
     return scan_peak<LinearScanOp>({q, q, v, at::ones({1, width}), -at::rand({1, tokens, 1}), {}, {}, {}, false},
-                                   {v, v, {}, {}, {}});
+                                   {v, v, {}, {}, {}}, portion_memory);
   };
   expect_linear(peak, 2 * kTokens * key * columns * 4 / 2);
   // In portions little but inputs, outputs and gradients is there at a time.
   const int64_t inputs_and_gradients = 2 * kTokens * (2 * key + width) * 2 * 4;
-  const ScopedPortionMemory small(1 << 20);
+  portion_memory = 1 << 20;
   expect_linear(peak, 3 * inputs_and_gradients);
 }
 
 // In portions memory is that of a few tensors [T, V]; the ssm's definition takes 100 of them at R = 16.
 TEST(AnyDeviceMemory, ChannelsAndSsmKeepAFewNumbersAToken) {
-  const int64_t width = 8, rank = 16, tensor = 2 * kTokens * width * 4;
+  const int64_t width = 8, rank = 16, tensor = 2 * kTokens * width * 4, portion_memory = 1 << 18;
   const Measure channels = [&](int64_t tokens) {
     const at::Tensor v = at::randn({1, tokens, 1, width});
     return scan_peak<ChannelScanOp>({v, at::ones({1, width}), at::randn_like(v), -at::rand_like(v), {}, {}, {}, false},
-                                    {v, v, {}, {}, {}});
+                                    {v, v, {}, {}, {}}, portion_memory);
   };
   const Measure ssm = [&](int64_t tokens) {
     const at::Tensor v = at::randn({1, tokens, 1, width}), b = at::rand({1, tokens, rank});
     const at::Tensor ones = at::ones({1, width}), a = -at::rand({1, width, rank});
     return scan_peak<SsmScanOp>({v, ones, at::rand_like(v), a, b, b, ones, {}, {}, {}, false, false},
-                                {v, v, {}, {}, {}});
+                                {v, v, {}, {}, {}}, portion_memory);
   };
-  const ScopedPortionMemory small(1 << 18);
   expect_linear(channels, 16 * tensor);
   expect_linear(ssm, 16 * tensor);
 }

@@ -35,7 +35,7 @@ TEST(ChannelReadErrors, DtypesAndDevicesThatDoNotFitAreNamed) {
   expect(error(kValue, kBeta, kValue.to(at::kDouble), {}),
          "channel_read: expected log_weight as Float like value, got Double");
   expect(error(kValue, kBeta, {}, kValue.to(at::kMeta)),
-         "channel_scan: expected log_decay on cpu like value, got it on meta");
+         "channel_read: expected log_decay on cpu like value, got it on meta");
 }
 
 TEST(ChannelReadErrors, StatesThatDoNotFitAreNamed) {

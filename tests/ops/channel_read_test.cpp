@@ -128,7 +128,7 @@ TEST_P(ChannelRead, AnyNumberOfThreadsGivesTheSame) {
       return run(by_operator, in, grads);
     };
     const Result one = with_threads(1);
-    for (const int threads : {2, 3, 8}) {
+    for (const int threads : {2, 3, 5, 8}) {
       const Result more = with_threads(threads), again = with_threads(threads);
       expect_same(more, one, exact, grads, at::kFloat);
       for (const auto& [name, gradient] : more.gradients)
@@ -151,6 +151,23 @@ TEST_P(ChannelRead, WeightsThatFallWithTheDecaysAreToldApart) {
     const RecurrentRead actual = by_operator(cast(in, at::kFloat));
     EXPECT_TRUE(close(actual.mean, expected.mean, kFloat32));
     EXPECT_TRUE(close(actual.free_energy, expected.free_energy, kFloat32));
+  }
+}
+
+TEST_P(ChannelRead, ASequenceInPartsForgetsWhatAWholeOneForgets) {
+  for (const Case& c : std::vector<Case>{{"decay", 1, 1500, 1, 4, false, true, false, {}, true},
+                                         {"both", 1, 1500, 1, 4, true, true, true, {}, true}}) {
+    SCOPED_TRACE(c.name);
+    ChannelInputs drawn = make_inputs(c);
+    for (const int64_t token : {100, 101, 900}) drawn.log_decay->select(1, token).fill_(-INFINITY);
+    const ChannelInputs in = cast(drawn, at::kFloat), exact = cast(in, at::kDouble);
+    const RecurrentRead grads = random_gradients(by_definition(exact));
+    const Result expected = run(by_definition, exact, grads);
+    for (const int threads : {1, 2, 3, 5}) {
+      SCOPED_TRACE(threads);
+      ScopedThreads scope(threads);
+      expect_same(run(by_operator, in, grads), expected, exact, grads, at::kFloat);
+    }
   }
 }
 

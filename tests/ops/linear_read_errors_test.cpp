@@ -35,7 +35,7 @@ TEST(LinearReadErrors, DtypesAndDevicesThatDoNotFitAreNamed) {
   expect(error(kQuery, kQuery.to(at::kDouble), kValue, kBeta),
          "linear_read: expected key as Float like value, got Double");
   expect(error(kQuery, kQuery, kValue, kBeta, at::zeros({2, 5, 3}, at::kMeta)),
-         "linear_scan: expected log_decay on cpu like query, got it on meta");
+         "linear_read: expected log_decay on cpu like query, got it on meta");
 }
 
 TEST(LinearReadErrors, MasksBordersAndStatesThatDoNotFitAreNamed) {

@@ -25,8 +25,12 @@ class ScansAnywhere : public ::testing::Test {
   at::NoGradGuard no_grad_;
 };
 
+// What computes a scan: the definition, another device's call in chunks, or that with every chunk a portion.
+enum class By { kDefinition, kChunks, kSingleChunks };
+
 // A scan of given inputs; outputs are mean, free energy (if there is beta), log-normaliser and state.
 struct Scan {
+  By by;
   std::vector<std::string> inputs;
   OptionalTensor beta;
   std::function<Tensors()> read;
@@ -45,7 +49,7 @@ void expect_same(const Scan& chunks, const Scan& definition, at::ScalarType dtyp
       continue;
     }
     EXPECT_TRUE(close_or_zero(actual[i], expected[i], forward_tolerance(actual[i].scalar_type()))) << "output " << i;
-    EXPECT_TRUE(actual[i].is_contiguous()) << "output " << i;
+    if (chunks.by == By::kChunks) EXPECT_TRUE(actual[i].is_contiguous()) << "output " << i;
     grads.push_back(at::randn(actual[i].sizes()).to(actual[i].scalar_type()));
     exact_grads.push_back(grads.back().to(at::kDouble));
   }
@@ -53,7 +57,7 @@ void expect_same(const Scan& chunks, const Scan& definition, at::ScalarType dtyp
   for (size_t i = 0; i < exact.size(); ++i) {
     SCOPED_TRACE(definition.inputs[i]);
     if (!exact[i].defined()) {
-      EXPECT_EQ(d[i].numel(), 0);
+      if (chunks.by == By::kChunks) EXPECT_EQ(d[i].numel(), 0);
       continue;
     }
     // That of beta is a difference of two sums of this size.
@@ -65,24 +69,28 @@ void expect_same(const Scan& chunks, const Scan& definition, at::ScalarType dtyp
   }
 }
 
-// In chunks as another device's call arrives there, or by the definition.
 template <typename Op>
-Scan scan_of(const typename Op::Inputs& in, bool chunks) {
+Scan scan_of(const typename Op::Inputs& in, By by) {
+  const auto outputs = [=] {
+    return by == By::kDefinition ? Op::definition(in) : by == By::kChunks ? as_on_cuda<Op>(in) : Op::elsewhere(in, 1);
+  };
   const auto read = [=] {
-    Tensors out = tensors_of(chunks ? as_on_cuda<Op>(in) : Op::definition(in));
+    Tensors out = tensors_of(outputs());
     out.pop_back();  // checkpoints
     return out;
   };
   const auto gradient = [=](const Tensors& g) {
     auto b = all_gradients<Op>({g[0], g[1], g[2], g[3], {}}, in);
-    if (chunks) b.out = as_on_cuda<Op>(in);
-    return tensors_of<0, Op::kLearned>(chunks ? gradient_as_on_cuda<Op>(b) : gradient_of_definition<Op>(b));
+    if (by == By::kChunks) b.out = outputs();
+    return tensors_of<0, Op::kLearned>(by == By::kDefinition ? gradient_of_definition<Op>(b)
+                                       : by == By::kChunks   ? gradient_as_on_cuda<Op>(b)
+                                                             : Op::gradient_elsewhere(b, 1));
   };
-  return {names_in(Op::kSchema).inputs, in.beta, read, gradient};
+  return {by, names_in(Op::kSchema).inputs, in.beta, read, gradient};
 }
-Scan linear_scan(const LinearInputs& in, bool chunks) { return scan_of<LinearScanOp>(in, chunks); }
-Scan channel_scan(const ChannelInputs& in, bool chunks) { return scan_of<ChannelScanOp>(in, chunks); }
-Scan ssm_scan(const SsmInputs& in, bool chunks) { return scan_of<SsmScanOp>(in.scan(), chunks); }
+Scan linear_scan(const LinearInputs& in, By by) { return scan_of<LinearScanOp>(in, by); }
+Scan channel_scan(const ChannelInputs& in, By by) { return scan_of<ChannelScanOp>(in, by); }
+Scan ssm_scan(const SsmInputs& in, By by) { return scan_of<SsmScanOp>(in.scan(), by); }
 
 // Many short sequences, an empty one among them, and two long ones: rows of chunks become fewer from step to step.
 std::vector<int64_t> uneven_borders() {
@@ -97,7 +105,8 @@ void expect_all_dtypes(const Inputs& inputs, MakeScan&& scan) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     SCOPED_TRACE(dtype);
     const Inputs low = cast(inputs, dtype);
-    expect_same(scan(low, true), scan(cast(low, at::kDouble), false), dtype);
+    for (const By by : {By::kChunks, By::kSingleChunks})
+      expect_same(scan(low, by), scan(cast(low, at::kDouble), By::kDefinition), dtype);
   }
 }
 
@@ -106,8 +115,6 @@ TEST_F(ScansAnywhere, LinearMatchesTheDefinition) {
   cases.push_back({"uneven", 1, 430, 2, 6, 5, true, true, true, false, false, uneven_borders()});
   for (const LinearCase& c : cases) {
     SCOPED_TRACE(c.name);
-    expect_all_dtypes(make_inputs(c), linear_scan);
-    const ScopedPortionMemory a_chunk_at_a_time(1);
     expect_all_dtypes(make_inputs(c), linear_scan);
   }
 }
@@ -118,16 +125,12 @@ TEST_F(ScansAnywhere, ChannelsMatchTheDefinition) {
   for (const channel::Case& c : cases) {
     SCOPED_TRACE(c.name);
     const ChannelInputs in = channel::make_inputs(c);
-    const auto expect = [&] {
-      for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-        SCOPED_TRACE(dtype);
-        const ChannelInputs low = channel::cast(in, dtype);
-        expect_same(channel_scan(low, true), channel_scan(channel::cast(low, at::kDouble), false), dtype);
-      }
-    };
-    expect();
-    const ScopedPortionMemory a_chunk_at_a_time(1);
-    expect();
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(dtype);
+      const ChannelInputs low = channel::cast(in, dtype);
+      for (const By by : {By::kChunks, By::kSingleChunks})
+        expect_same(channel_scan(low, by), channel_scan(channel::cast(low, at::kDouble), By::kDefinition), dtype);
+    }
   }
 }
 
@@ -137,8 +140,6 @@ TEST_F(ScansAnywhere, SsmMatchesTheDefinition) {
   for (const SsmCase& c : cases) {
     if (!c.causal) continue;  // an encoder is two of the others
     SCOPED_TRACE(c.name);
-    expect_all_dtypes(make_inputs(c), ssm_scan);
-    const ScopedPortionMemory a_chunk_at_a_time(1);
     expect_all_dtypes(make_inputs(c), ssm_scan);
   }
 }
@@ -152,15 +153,14 @@ TEST_F(ScansAnywhere, DecaysThatForgetEverythingAndWeightsOfAnySize) {
   channels.log_decay->slice(1, 0, std::nullopt, 7).fill_(-INFINITY);
   channels.log_weight->slice(1, 3, std::nullopt, 5).fill_(-INFINITY);
   *channels.log_weight *= 50;
-  const ScopedPortionMemory a_chunk_at_a_time(1);
   for (const auto dtype : {at::kDouble, at::kFloat}) {
     const ChannelInputs low = channel::cast(channels, dtype);
-    expect_same(channel_scan(low, true), channel_scan(channel::cast(low, at::kDouble), false), dtype);
+    expect_same(channel_scan(low, By::kSingleChunks), channel_scan(channel::cast(low, at::kDouble), By::kDefinition),
+                dtype);
   }
 }
 
 TEST_F(ScansAnywhere, WhatMaskedTokensHoldHasNoInfluenceEvenNaN) {
-  const ScopedPortionMemory a_chunk_at_a_time(1);
   const auto expect_equal = [](const Scan& a, const Scan& b) {
     const Tensors out = a.read(), same = b.read();
     Tensors grads;
@@ -176,27 +176,27 @@ TEST_F(ScansAnywhere, WhatMaskedTokensHoldHasNoInfluenceEvenNaN) {
   };
   LinearInputs linear = cast(make_inputs(LinearCase{"", 2, 150, 2, 6, 5, true, true, true}), at::kFloat), a = linear;
   for (at::Tensor* x : {&a.key, &a.value, &*a.log_decay}) *x = poisoned(*x, a.key_mask);
-  expect_equal(linear_scan(linear, true), linear_scan(a, true));
+  expect_equal(linear_scan(linear, By::kSingleChunks), linear_scan(a, By::kSingleChunks));
   ChannelInputs channels =
       channel::cast(channel::make_inputs({"", 2, 150, 2, 5, true, true, true, {}, true}), at::kFloat);
   ChannelInputs b = channels;
   for (at::Tensor* x : {&b.value, &*b.log_weight, &*b.log_decay}) *x = poisoned(*x, b.key_mask);
-  expect_equal(channel_scan(channels, true), channel_scan(b, true));
+  expect_equal(channel_scan(channels, By::kSingleChunks), channel_scan(b, By::kSingleChunks));
   SsmInputs ssm = cast(make_inputs(SsmCase{"", 2, 150, 2, 5, 3, true, {}, true}), at::kFloat), c = ssm;
   for (at::Tensor* x : {&c.value, &c.ssm.delta, &c.ssm.B}) *x = poisoned(*x, c.options.key_mask);
-  expect_equal(ssm_scan(ssm, true), ssm_scan(c, true));
+  expect_equal(ssm_scan(ssm, By::kSingleChunks), ssm_scan(c, By::kSingleChunks));
 }
 
 TEST_F(ScansAnywhere, EmptyInputsPassTheStateOn) {
   for (const auto& [batch, tokens] : std::vector<std::array<int64_t, 2>>{{0, 5}, {2, 0}}) {
     const LinearInputs linear =
         cast(make_inputs(LinearCase{"", batch, tokens, 2, 6, 5, true, false, true}), at::kFloat);
-    EXPECT_TRUE(at::equal(linear_scan(linear, true).read()[3], *linear.initial));
+    EXPECT_TRUE(at::equal(linear_scan(linear, By::kChunks).read()[3], *linear.initial));
     const ChannelInputs channels =
         channel::cast(channel::make_inputs({"", batch, tokens, 2, 5, true, true, false, {}, true}), at::kFloat);
-    EXPECT_TRUE(at::equal(channel_scan(channels, true).read()[3], *channels.initial));
+    EXPECT_TRUE(at::equal(channel_scan(channels, By::kChunks).read()[3], *channels.initial));
     const SsmInputs ssm = cast(make_inputs(SsmCase{"", batch, tokens, 2, 5, 3, false, {}, true}), at::kFloat);
-    EXPECT_TRUE(at::equal(ssm_scan(ssm, true).read()[3], *ssm.options.initial));
+    EXPECT_TRUE(at::equal(ssm_scan(ssm, By::kChunks).read()[3], *ssm.options.initial));
   }
 }
 

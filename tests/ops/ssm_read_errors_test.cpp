@@ -37,7 +37,7 @@ TEST(SsmReadErrors, DtypesAndDevicesThatDoNotFitAreNamed) {
   expect([](SsmInputs& in) { in.ssm.delta = in.ssm.delta.to(at::kDouble); },
          "ssm_read: expected delta as Float like value, got Double");
   expect([](SsmInputs& in) { in.ssm.A = in.ssm.A.to(at::kMeta); },
-         "ssm_scan: expected A on cpu like value, got it on meta");
+         "ssm_read: expected A on cpu like value, got it on meta");
 }
 
 TEST(SsmReadErrors, StatesThatDoNotFitAreNamed) {

@@ -6,7 +6,6 @@
 
 #include <vector>
 
-#include "ops/chunks.h"
 #include "ops/operator.h"
 #include "support/tolerance.h"
 
@@ -22,16 +21,6 @@ class WithoutFusedAttention {
 
  private:
   bool before_;
-};
-
-// While alive, scans in chunks work on portions that keep this many numbers: 1 makes every chunk a portion.
-class ScopedPortionMemory {
- public:
-  explicit ScopedPortionMemory(int64_t numbers) : before_(portion_memory()) { set_portion_memory(numbers); }
-  ~ScopedPortionMemory() { set_portion_memory(before_); }
-
- private:
-  int64_t before_;
 };
 
 // The operator as a CUDA tensor's call would reach it, on the tensors of the CPU.

@@ -25,7 +25,7 @@ at::Tensor joined_states(const at::Tensor& before, const at::Tensor& decay, cons
 }
 
 // Tokens: value, log_weight, log_decay. Parameters: beta.
-ChunkScan chunks_of(const ChannelScanOp::Inputs& in) {
+ChunkScan chunks_of(const ChannelScanOp::Inputs& in, int64_t portion_memory) {
   constexpr int64_t kTokens = 32;
   const auto rows_of = [strict = in.strict](const ChunkRows& rows,
                                             const OptionalTensor& initial) -> ChannelScanOp::Inputs {
@@ -40,6 +40,7 @@ ChunkScan chunks_of(const ChannelScanOp::Inputs& in) {
   };
   ChunkScan scan;
   scan.most_tokens = kTokens;
+  scan.portion_memory = portion_memory;
   scan.token_memory = 12 * in.streams() * in.value.size(2) * in.value.size(3);
   scan.summarise = [=](const ChunkRows& rows) -> std::vector<at::Tensor> {
     const at::Tensor added = ChannelScanOp::definition(rows_of(rows, std::nullopt)).state;
@@ -76,13 +77,14 @@ ScanInputs scan_inputs(const ChannelScanOp::Inputs& in) {
 
 }  // namespace
 
-ChannelScanOp::Outputs ChannelScanOp::elsewhere(const Inputs& in) {
-  return in.value.numel() == 0 ? definition(in) : scan_in_chunks("channel_read", chunks_of(in), scan_inputs(in));
+ChannelScanOp::Outputs ChannelScanOp::elsewhere(const Inputs& in, int64_t portion_memory) {
+  if (in.value.numel() == 0) return definition(in);
+  return scan_in_chunks(kCalled, chunks_of(in, portion_memory), scan_inputs(in));
 }
 
-ChannelScanOp::Inputs ChannelScanOp::gradient_elsewhere(const BackwardOf<ChannelScanOp>& b) {
+ChannelScanOp::Inputs ChannelScanOp::gradient_elsewhere(const BackwardOf<ChannelScanOp>& b, int64_t portion_memory) {
   if (b.in.value.numel() == 0) return gradient_of_definition(b);
-  const ScanGradients d = gradient_in_chunks("channel_read", chunks_of(b.in), scan_inputs(b.in), b.grads);
+  const ScanGradients d = gradient_in_chunks(kCalled, chunks_of(b.in, portion_memory), scan_inputs(b.in), b.grads);
   return {d.tokens[0], d.parameters[0], d.tokens[1], d.tokens[2], d.initial, {}, {}, false};
 }
 

@@ -11,7 +11,7 @@
 namespace fem {
 
 void ChannelScanOp::check(const Inputs& in) {
-  const char* op = "channel_read";
+  const char* op = kCalled;
   check_recurrent(op, in.value, in.beta, in.key_mask, in.cu_seqlens);
   FEM_CHECK(in.log_weight || in.log_decay, op,
             ": expected log_weight, log_decay or both, got neither (a running mean: log_weight = 0)");
@@ -56,14 +56,14 @@ auto inputs_of(const at::Tensor& value, const OptionalTensor& beta, const Option
 
 RecurrentRead channel_read(const at::Tensor& value, const OptionalTensor& beta, const OptionalTensor& log_weight,
                            const OptionalTensor& log_decay, const RecurrentReadOptions& options) {
-  return read_in_directions("channel_read", call<ChannelScanOp>, value, beta, options,
+  return read_in_directions(ChannelScanOp::kCalled, call<ChannelScanOp>, value, beta, options,
                             inputs_of(value, beta, log_weight, log_decay));
 }
 
 RecurrentRead channel_read_definition(const at::Tensor& value, const OptionalTensor& beta,
                                       const OptionalTensor& log_weight, const OptionalTensor& log_decay,
                                       const RecurrentReadOptions& options) {
-  return read_in_directions("channel_read", checked_definition<ChannelScanOp>, value, beta, options,
+  return read_in_directions(ChannelScanOp::kCalled, checked_definition<ChannelScanOp>, value, beta, options,
                             inputs_of(value, beta, log_weight, log_decay));
 }
 

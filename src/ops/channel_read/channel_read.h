@@ -8,6 +8,7 @@
 namespace fem {
 
 struct ChannelScanOp {
+  static constexpr const char* kCalled = "channel_read";
   static constexpr const char* kSchema =
       "channel_scan(Tensor value, Tensor? beta=None, Tensor? log_weight=None, Tensor? log_decay=None, "
       "Tensor? initial=None, Tensor? key_mask=None, Tensor? cu_seqlens=None, bool strict=False) "
@@ -29,8 +30,9 @@ struct ChannelScanOp {
   static void check(const Inputs& in);
   static std::vector<Spec> outputs(const Inputs& in);
   static Outputs definition(const Inputs& in);
-  static Outputs elsewhere(const Inputs& in);  // chunks side by side, on every device (any_device.cpp)
-  static Inputs gradient_elsewhere(const BackwardOf<ChannelScanOp>& b);
+  // Chunks side by side, on every device (any_device.cpp)
+  static Outputs elsewhere(const Inputs& in, int64_t portion_memory = kPortionMemory);
+  static Inputs gradient_elsewhere(const BackwardOf<ChannelScanOp>& b, int64_t portion_memory = kPortionMemory);
   static void kernel(const Inputs& in, Outputs& out);
   static Inputs gradient_kernel(const BackwardOf<ChannelScanOp>& b);
 };

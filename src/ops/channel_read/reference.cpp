@@ -116,7 +116,7 @@ ChannelScanOp::Outputs ChannelScanOp::definition(const Inputs& in) {
     read = scan(all, real);
   } else {
     std::vector<ScanReads> reads;
-    for (const Sequence& s : sequences_of(1, in.value.size(1), in.cu_seqlens, "channel_read")) {
+    for (const Sequence& s : sequences_of(1, in.value.size(1), in.cu_seqlens, ChannelScanOp::kCalled)) {
       const auto cut = [&](const at::Tensor& x) { return x.defined() ? x.slice(1, s.begin, s.end) : x; };
       const auto cut_given = [&](const OptionalTensor& x) { return x ? OptionalTensor(cut(*x)) : x; };
       Inputs one = all;

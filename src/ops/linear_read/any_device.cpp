@@ -10,12 +10,13 @@ namespace fem {
 namespace {
 
 // Tokens: query, key, value, log_decay. Parameters: beta.
-ChunkScan chunks_of(const LinearScanOp::Inputs& in) {
+ChunkScan chunks_of(const LinearScanOp::Inputs& in, int64_t portion_memory) {
   constexpr int64_t kTokens = 64;
   const auto exact = at::toOpMathType(in.value.scalar_type());
   const int64_t heads = in.query.size(2), key = in.query.size(3), mixed = in.columns().expect_int();
   ChunkScan scan;
   scan.most_tokens = kTokens;
+  scan.portion_memory = portion_memory;
   scan.token_memory = heads * (4 * kTokens + 4 * (2 * key + mixed) + 6 * key * mixed / kTokens);
   // K^T X with every key decayed to the end of its chunk, and the decay over the chunk.
   scan.summarise = [=](const ChunkRows& rows) -> std::vector<at::Tensor> {
@@ -63,13 +64,14 @@ ScanInputs scan_inputs(const LinearScanOp::Inputs& in) {
 
 }  // namespace
 
-LinearScanOp::Outputs LinearScanOp::elsewhere(const Inputs& in) {
-  return in.value.numel() == 0 ? definition(in) : scan_in_chunks("linear_read", chunks_of(in), scan_inputs(in));
+LinearScanOp::Outputs LinearScanOp::elsewhere(const Inputs& in, int64_t portion_memory) {
+  if (in.value.numel() == 0) return definition(in);
+  return scan_in_chunks(kCalled, chunks_of(in, portion_memory), scan_inputs(in));
 }
 
-LinearScanOp::Inputs LinearScanOp::gradient_elsewhere(const BackwardOf<LinearScanOp>& b) {
+LinearScanOp::Inputs LinearScanOp::gradient_elsewhere(const BackwardOf<LinearScanOp>& b, int64_t portion_memory) {
   if (b.in.value.numel() == 0) return gradient_of_definition(b);
-  const ScanGradients d = gradient_in_chunks("linear_read", chunks_of(b.in), scan_inputs(b.in), b.grads);
+  const ScanGradients d = gradient_in_chunks(kCalled, chunks_of(b.in, portion_memory), scan_inputs(b.in), b.grads);
   return {d.tokens[0], d.tokens[1], d.tokens[2], d.parameters[0], d.tokens[3], d.initial, {}, {}, false};
 }
 

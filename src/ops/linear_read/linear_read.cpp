@@ -10,7 +10,7 @@
 namespace fem {
 
 void LinearScanOp::check(const Inputs& in) {
-  const char* op = "linear_read";
+  const char* op = kCalled;
   const at::Tensor& value = in.value;
   check_recurrent(op, value, in.beta, in.key_mask, in.cu_seqlens);
   const auto batch = value.sym_size(0), tokens = value.sym_size(1), heads = value.sym_size(2);
@@ -54,14 +54,14 @@ auto inputs_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
 RecurrentRead linear_read(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const OptionalTensor& beta, const OptionalTensor& log_decay,
                           const RecurrentReadOptions& options) {
-  return read_in_directions("linear_read", call<LinearScanOp>, value, beta, options,
+  return read_in_directions(LinearScanOp::kCalled, call<LinearScanOp>, value, beta, options,
                             inputs_of(query, key, value, beta, log_decay));
 }
 
 RecurrentRead linear_read_definition(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                      const OptionalTensor& beta, const OptionalTensor& log_decay,
                                      const RecurrentReadOptions& options) {
-  return read_in_directions("linear_read", checked_definition<LinearScanOp>, value, beta, options,
+  return read_in_directions(LinearScanOp::kCalled, checked_definition<LinearScanOp>, value, beta, options,
                             inputs_of(query, key, value, beta, log_decay));
 }
 

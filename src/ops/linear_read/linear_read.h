@@ -7,6 +7,7 @@
 namespace fem {
 
 struct LinearScanOp {
+  static constexpr const char* kCalled = "linear_read";
   static constexpr const char* kSchema =
       "linear_scan(Tensor query, Tensor key, Tensor value, Tensor? beta=None, Tensor? log_decay=None, "
       "Tensor? initial=None, Tensor? key_mask=None, Tensor? cu_seqlens=None, bool strict=False) "
@@ -29,8 +30,9 @@ struct LinearScanOp {
   static void check(const Inputs& in);
   static std::vector<Spec> outputs(const Inputs& in);
   static Outputs definition(const Inputs& in);
-  static Outputs elsewhere(const Inputs& in);  // in batched products, on every device (any_device.cpp)
-  static Inputs gradient_elsewhere(const BackwardOf<LinearScanOp>& b);
+  // In batched products, on every device (any_device.cpp)
+  static Outputs elsewhere(const Inputs& in, int64_t portion_memory = kPortionMemory);
+  static Inputs gradient_elsewhere(const BackwardOf<LinearScanOp>& b, int64_t portion_memory = kPortionMemory);
   static void kernel(const Inputs& in, Outputs& out);
   static Inputs gradient_kernel(const BackwardOf<LinearScanOp>& b);
 };

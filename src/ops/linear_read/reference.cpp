@@ -67,7 +67,8 @@ LinearScanOp::Outputs LinearScanOp::definition(const Inputs& in) {
   columns.push_back(at::ones({v.size(0), v.size(1), v.size(2), 1}, v.options()));
   const at::Tensor x = heads_first(at::cat(columns, 3));
 
-  const std::vector<Sequence> sequences = sequences_of(value.size(0), value.size(1), in.cu_seqlens, "linear_read");
+  const std::vector<Sequence> sequences =
+      sequences_of(value.size(0), value.size(1), in.cu_seqlens, LinearScanOp::kCalled);
   const at::Tensor start =
       in.initial ? *in.initial
                  : at::zeros({static_cast<int64_t>(sequences.size()), q.size(1), q.size(3), x.size(3)}, x.options());

@@ -10,7 +10,7 @@ namespace fem {
 namespace {
 
 // Tokens: value, delta, B, C. Parameters: beta, A, D.
-ChunkScan chunks_of(const SsmScanOp::Inputs& in) {
+ChunkScan chunks_of(const SsmScanOp::Inputs& in, int64_t portion_memory) {
   constexpr int64_t kTokens = 32;
   const auto rows_of = [strict = in.strict, delayed = in.delayed](const ChunkRows& rows,
                                                                   const OptionalTensor& initial) -> SsmScanOp::Inputs {
@@ -30,6 +30,7 @@ ChunkScan chunks_of(const SsmScanOp::Inputs& in) {
   };
   ChunkScan scan;
   scan.most_tokens = kTokens;
+  scan.portion_memory = portion_memory;
   scan.token_memory = (2 + 2 * in.streams()) * in.A.numel();
   // The state from nothing, and the decay over the chunk.
   scan.summarise = [=](const ChunkRows& rows) -> std::vector<at::Tensor> {
@@ -61,13 +62,14 @@ ScanInputs scan_inputs(const SsmScanOp::Inputs& in) {
 
 }  // namespace
 
-SsmScanOp::Outputs SsmScanOp::elsewhere(const Inputs& in) {
-  return in.value.numel() == 0 ? definition(in) : scan_in_chunks("ssm_read", chunks_of(in), scan_inputs(in));
+SsmScanOp::Outputs SsmScanOp::elsewhere(const Inputs& in, int64_t portion_memory) {
+  if (in.value.numel() == 0) return definition(in);
+  return scan_in_chunks(kCalled, chunks_of(in, portion_memory), scan_inputs(in));
 }
 
-SsmScanOp::Inputs SsmScanOp::gradient_elsewhere(const BackwardOf<SsmScanOp>& b) {
+SsmScanOp::Inputs SsmScanOp::gradient_elsewhere(const BackwardOf<SsmScanOp>& b, int64_t portion_memory) {
   if (b.in.value.numel() == 0) return gradient_of_definition(b);
-  const ScanGradients d = gradient_in_chunks("ssm_read", chunks_of(b.in), scan_inputs(b.in), b.grads);
+  const ScanGradients d = gradient_in_chunks(kCalled, chunks_of(b.in, portion_memory), scan_inputs(b.in), b.grads);
   return {d.tokens[0],
           d.parameters[0],
           d.tokens[1],

@@ -49,7 +49,7 @@ SsmScanOp::Outputs SsmScanOp::definition(const Inputs& in) {
   if (in.beta) inputs.push_back(at::exp(wide(*in.beta) * value));
   const at::Tensor u = real_tokens(at::stack(inputs, 2), in.key_mask);
 
-  const auto sequences = sequences_of(value.size(0), value.size(1), in.cu_seqlens, "ssm_read");
+  const auto sequences = sequences_of(value.size(0), value.size(1), in.cu_seqlens, SsmScanOp::kCalled);
   const auto count = static_cast<int64_t>(sequences.size());
   const at::Tensor initial =
       in.initial ? *in.initial : at::zeros({count, in.streams(), A.size(0), A.size(1), A.size(2)}, value.options());

@@ -17,7 +17,7 @@ std::vector<c10::SymInt> state_shape(const SsmScanOp::Inputs& in) {
 }  // namespace
 
 void SsmScanOp::check(const Inputs& in) {
-  const char* op = "ssm_read";
+  const char* op = kCalled;
   const at::Tensor& value = in.value;
   check_recurrent(op, value, in.beta, in.key_mask, in.cu_seqlens);
   const auto batch = value.sym_size(0), tokens = value.sym_size(1), heads = value.sym_size(2),
@@ -71,12 +71,12 @@ auto inputs_of(const at::Tensor& value, const OptionalTensor& beta, const Ssm& s
 
 RecurrentRead ssm_read(const at::Tensor& value, const OptionalTensor& beta, const Ssm& ssm,
                        const RecurrentReadOptions& options) {
-  return read_in_directions("ssm_read", call<SsmScanOp>, value, beta, options, inputs_of(value, beta, ssm));
+  return read_in_directions(SsmScanOp::kCalled, call<SsmScanOp>, value, beta, options, inputs_of(value, beta, ssm));
 }
 
 RecurrentRead ssm_read_definition(const at::Tensor& value, const OptionalTensor& beta, const Ssm& ssm,
                                   const RecurrentReadOptions& options) {
-  return read_in_directions("ssm_read", checked_definition<SsmScanOp>, value, beta, options,
+  return read_in_directions(SsmScanOp::kCalled, checked_definition<SsmScanOp>, value, beta, options,
                             inputs_of(value, beta, ssm));
 }
 

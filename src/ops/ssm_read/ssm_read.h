@@ -8,6 +8,7 @@
 namespace fem {
 
 struct SsmScanOp {
+  static constexpr const char* kCalled = "ssm_read";
   static constexpr const char* kSchema =
       "ssm_scan(Tensor value, Tensor? beta, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor D, "
       "Tensor? initial=None, Tensor? key_mask=None, Tensor? cu_seqlens=None, bool strict=False, bool delayed=False) "
@@ -32,8 +33,9 @@ struct SsmScanOp {
   static void check(const Inputs& in);
   static std::vector<Spec> outputs(const Inputs& in);
   static Outputs definition(const Inputs& in);
-  static Outputs elsewhere(const Inputs& in);  // chunks side by side, on every device (any_device.cpp)
-  static Inputs gradient_elsewhere(const BackwardOf<SsmScanOp>& b);
+  // Chunks side by side, on every device (any_device.cpp)
+  static Outputs elsewhere(const Inputs& in, int64_t portion_memory = kPortionMemory);
+  static Inputs gradient_elsewhere(const BackwardOf<SsmScanOp>& b, int64_t portion_memory = kPortionMemory);
   static void kernel(const Inputs& in, Outputs& out);
   static Inputs gradient_kernel(const BackwardOf<SsmScanOp>& b);
 };

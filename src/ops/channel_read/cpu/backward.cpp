@@ -11,7 +11,7 @@ struct alignas(64) GradientColumns {
 };
 
 // What goes from chunk to chunk, backwards.
-struct Returning {
+struct Adjoint {
   Sum one, value, energy;  // R of the token after the chunk ...
   Factor keep;             // ... and the alpha it has yet to be multiplied by
   Sum beta;                // gradient of beta so far
@@ -26,8 +26,8 @@ struct Returning {
 
 // Gradients of the inputs replace them in their columns.
 template <typename P>
-void retrace(Chunk& c, const GradientColumns& d, int vector, Floats beta, bool strict, Returning& returning) {
-  Returning r = returning;
+void adjoint_chunk(Chunk& c, const GradientColumns& d, int vector, Floats beta, bool strict, Adjoint& adjoint) {
+  Adjoint r = adjoint;
   Floats grad_beta{};
   for (int64_t t = c.count - 1; t >= 0; --t) {
     const int64_t at = t * kLanes;
@@ -64,31 +64,29 @@ void retrace(Chunk& c, const GradientColumns& d, int vector, Floats beta, bool s
     if (strict) r.advance(term);
   }
   r.beta.add(grad_beta);
-  returning = r;
+  adjoint = r;
 }
 
-inline Returning nothing() { return {Sum{}, Sum{}, Sum{}, kOne, Sum{}}; }
+inline Adjoint nothing() { return {Sum{}, Sum{}, Sum{}, kOne, Sum{}}; }
 
 template <typename P>
-Returning arriving(const Backward& a, int64_t segment, const Place& at) {
-  Returning r = nothing();
-  if (!a.arriving) return r;
-  const float* from = a.arriving + segment * a.arriving_row + at.channel;
-  r.one.high = load_lanes(from, at.lanes);
-  r.value.high = load_lanes(from + a.channels(), at.lanes);
-  if constexpr (P::kBeta) r.energy.high = load_lanes(from + 2 * a.channels(), at.lanes);
+Adjoint adjoint_after(const Backward& a, const float* grad_after, const Place& at) {
+  Adjoint r = nothing();
+  if (!grad_after) return r;
+  const StoredState d = load_stored<P>(a, grad_after, at);
+  r.one.high = d.one, r.value.high = d.value, r.energy.high = d.energy;
   return r;
 }
 
 // The initial state counts as sums e^scale, so that its scale has the gradient dS.S. That of an empty state is 0.
 template <typename P>
-void write_grad_initial(const Backward& a, int64_t sequence, const Place& at, const Returning& r) {
-  const StoredState s = load_stored<P>(a, a.initial, sequence, at);
+void write_grad_initial(const Backward& a, const float* initial, const Place& at, const Adjoint& r, float* to) {
+  const StoredState s = load_stored<P>(a, initial, at);
   const auto given = [empty = s.empty()](Floats x) { return cpu::select(empty, Floats{}, x); };
   const Floats unit = s.unit<P>();
   const Floats one = r.one.high * unit, value = r.value.high * unit, energy = r.energy.high * unit;
   const Floats scale = one * s.one + value * s.value + energy * s.energy;
-  store_stored<P>(a, a.grad_initial, sequence, at, {given(scale), given(one), given(value), given(energy)});
+  store_stored<P>(a, to, at, {given(scale), given(one), given(value), given(energy)});
 }
 
 struct alignas(64) Scratch {
@@ -99,79 +97,70 @@ struct alignas(64) Scratch {
 
 // Leaves in the columns what happened in a chunk and what comes from its reads, then calls body(vector, beta).
 template <typename P, typename Body>
-void recall(const Backward& a, const Item& item, int64_t index, Scratch& s, Body&& body) {
-  const Tokens tokens = chunk_of(item.segment, index);
+void recompute(const Backward& a, const Item& item, int64_t index, Scratch& s, Body&& body) {
+  const Tokens tokens = chunk_of(item.segment, index, kChunk);
   gather_inputs<P>(a, item, tokens, s.in);
-  gather(a.grad_mean, item, tokens, s.gradients.mean);
-  if constexpr (P::kBeta) gather(a.grad_free_energy, item, tokens, s.gradients.free_energy);
-  gather(a.grad_log_normalizer, item, tokens, s.gradients.log_normalizer);
+  gather(a.grad_mean, a.bfloat16, item, tokens, s.gradients.mean);
+  if constexpr (P::kBeta) gather(a.grad_free_energy, false, item, tokens, s.gradients.free_energy);
+  gather(a.grad_log_normalizer, false, item, tokens, s.gradients.log_normalizer);
   for (int i = 0; i < item.vectors(); ++i) {
     const Place at = item.place(a, i);
     const Floats beta = beta_of<P>(a, at);
-    State state = load_state<P>(a, a.checkpoints, item.segment.checkpoint + index, at);
-    s.chunk.choose(a, item, tokens, s.in, i);
+    State state = load_state<P>(a, checkpoint(a, item.segment, index), at);
+    s.chunk.choose(a, tokens, s.in, i);
     replay<P>(s.chunk, beta, state);
     body(i, beta);
   }
 }
 
 template <typename P>
-void backward_items(const Backward& a, int64_t begin, int64_t end, float* scratch) {
-  typedef Returning Returnings[kVectors];
-  static_assert(sizeof(Returnings) == kReturningFloats * kChannels * sizeof(float));
-  auto* returning = reinterpret_cast<Returnings*>(scratch);
+void segment_backward(const Backward& a, const Segment& segment, Groups groups, const float* initial,
+                      const float* grad_after, float* grad_before, float* grad_beta, float* scratch) {
+  typedef Adjoint Adjoints[kVectors];
+  static_assert(sizeof(Adjoints) == kAdjointFloats * kChannels * sizeof(float));
+  auto* adjoints = reinterpret_cast<Adjoints*>(scratch);
   Scratch s;
-  for_shares(a, begin, end, [&](const Share& share) {
-    const Segment& segment = a.segments[share.segment];
-    for (int64_t g = 0; g < share.groups(); ++g) {
-      const Item item = share.item(a, g);
-      for (int i = 0; i < item.vectors(); ++i) returning[g][i] = arriving<P>(a, share.segment, item.place(a, i));
+  for_vectors_of(a, segment, groups,
+                 [&](int64_t g, int i, const Place& at) { adjoints[g][i] = adjoint_after<P>(a, grad_after, at); });
+  for (int64_t index = chunk_count(segment, kChunk) - 1; index >= 0; --index)
+    for (int64_t g = groups.begin; g < groups.end; ++g) {
+      const Item item = item_of(a, segment, g);
+      const Tokens tokens = chunk_of(segment, index, kChunk);
+      recompute<P>(a, item, index, s, [&](int i, Floats beta) {
+        adjoint_chunk<P>(s.chunk, s.gradients, i, beta, a.strict, adjoints[g - groups.begin][i]);
+      });
+      scatter(a, s.in.value, item, tokens, a.grad_value);
+      if constexpr (P::kWeights) scatter(a, s.in.log_weight, item, tokens, a.grad_log_weight);
+      if constexpr (P::kDecays) scatter(a, s.in.log_decay, item, tokens, a.grad_log_decay);
     }
-    for (int64_t index = chunks_of(segment) - 1; index >= 0; --index)
-      for (int64_t g = 0; g < share.groups(); ++g) {
-        const Item item = share.item(a, g);
-        const Tokens tokens = chunk_of(segment, index);
-        recall<P>(a, item, index, s,
-                  [&](int i, Floats beta) { retrace<P>(s.chunk, s.gradients, i, beta, a.strict, returning[g][i]); });
-        scatter(a, s.in.value, item, tokens, a.grad_value);
-        if constexpr (P::kWeights) scatter(a, s.in.log_weight, item, tokens, a.grad_log_weight);
-        if constexpr (P::kDecays) scatter(a, s.in.log_decay, item, tokens, a.grad_log_decay);
-      }
-    for (int64_t g = 0; g < share.groups(); ++g) {
-      const Item item = share.item(a, g);
-      for (int i = 0; i < item.vectors(); ++i) {
-        const Place at = item.place(a, i);
-        Returning& r = returning[g][i];
-        r.advance(Sums{});
-        if (segment.first && a.grad_initial) write_grad_initial<P>(a, segment.sequence, at, r);
-        if constexpr (P::kBeta)
-          store_lanes(a.grad_beta + share.segment * a.channels() + at.channel, r.beta.high, at.lanes);
-      }
-    }
+  for_vectors_of(a, segment, groups, [&](int64_t g, int i, const Place& at) {
+    Adjoint& r = adjoints[g][i];
+    r.advance(Sums{});
+    if (grad_before) write_grad_initial<P>(a, initial, at, r, grad_before);
+    if constexpr (P::kBeta) store_lanes(grad_beta + at.channel, r.beta.high, at.lanes);
   });
 }
 
 template <typename P>
-void summarise_item(const Backward& a, const Item& item, float* summaries) {
+void retreat_item(const Backward& a, const Item& item, const float* grad_after, float* grad_before, float* factor) {
   Scratch s;
-  Returning returning[kVectors];
+  Adjoint adjoints[kVectors];
   Sum product[kVectors];
-  for (Returning& r : returning) r = nothing();
+  for (int i = 0; i < item.vectors(); ++i) adjoints[i] = adjoint_after<P>(a, grad_after, item.place(a, i));
   for (Sum& p : product) p = {splat(1.0f), Floats{}};
-  for (int64_t index = chunks_of(item.segment) - 1; index >= 0; --index)
-    recall<P>(a, item, index, s, [&](int i, Floats beta) {
+  for (int64_t index = chunk_count(item.segment, kChunk) - 1; index >= 0; --index)
+    recompute<P>(a, item, index, s, [&](int i, Floats beta) {
       for (int64_t t = 0; t < s.chunk.count; ++t)
         if (!s.chunk.masked(t))
           product[i].advance({load(s.chunk.keep_high + t * kLanes), load(s.chunk.keep_low + t * kLanes)}, Floats{});
-      retrace<P>(s.chunk, s.gradients, i, beta, a.strict, returning[i]);
+      adjoint_chunk<P>(s.chunk, s.gradients, i, beta, a.strict, adjoints[i]);
     });
   for (int i = 0; i < item.vectors(); ++i) {
     const Place at = item.place(a, i);
-    Returning& r = returning[i];
+    Adjoint& r = adjoints[i];
     r.advance(Sums{});
-    const Floats all[kSummaryBackward] = {product[i].high, r.one.high, r.value.high, r.energy.high};
-    float* to = summaries + item.segment_index * kSummaryBackward * a.channels() + at.channel;
-    for (int part = 0; part < kSummaryBackward; ++part) store_lanes(to + part * a.channels(), all[part], at.lanes);
+    store_stored<P>(a, grad_before, at, {Floats{}, r.one.high, r.value.high, r.energy.high});
+    store_lanes(factor + at.channel, product[i].high, at.lanes);
   }
 }
 
@@ -179,14 +168,18 @@ void summarise_item(const Backward& a, const Item& item, float* summaries) {
 
 namespace FEM_ISA {
 
-void backward(const Backward& a, int64_t begin, int64_t end, float* scratch) {
-  with_prior(a, [&](auto prior) { backward_items<decltype(prior)>(a, begin, end, scratch); });
+void backward(const Backward& a, const Segment& segment, Groups groups, const float* initial, const float* grad_after,
+              float* grad_before, float* grad_beta, float* scratch) {
+  with_prior(a, [&](auto prior) {
+    segment_backward<decltype(prior)>(a, segment, groups, initial, grad_after, grad_before, grad_beta, scratch);
+  });
 }
 
-void summarise_backward(const Backward& a, int64_t begin, int64_t end, float* summaries) {
+void retreat(const Backward& a, const Segment& segment, Groups groups, const float* grad_after, float* grad_before,
+             float* factor) {
   with_prior(a, [&](auto prior) {
-    for (int64_t i = begin; i < end; ++i)
-      summarise_item<decltype(prior)>(a, item_of(a, i % a.segment_count, i / a.segment_count), summaries);
+    for (int64_t g = groups.begin; g < groups.end; ++g)
+      retreat_item<decltype(prior)>(a, item_of(a, segment, g), grad_after, grad_before, factor);
   });
 }
 

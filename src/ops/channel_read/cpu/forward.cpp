@@ -22,76 +22,66 @@ void read_chunk(const Chunk& c, Floats beta, bool strict, int vector, ReadColumn
   }
 }
 
+// All groups go through a chunk before the next one begins, so that memory is read and written in long runs.
 template <typename P>
-void forward_items(const Forward& a, int64_t begin, int64_t end, float* scratch) {
+float read_segment(const Forward& a, const Segment& segment, Groups groups, const float* before, float* after,
+                   float* scratch) {
   typedef State States[kVectors];
   static_assert(sizeof(States) == kStateFloats * kChannels * sizeof(float));
   auto* states = reinterpret_cast<States*>(scratch);
   InputColumns in;
   ReadColumns out;
   Chunk chunk;
-  for_shares(a, begin, end, [&](const Share& share) {
-    const Segment& segment = a.segments[share.segment];
-    for (int64_t g = 0; g < share.groups(); ++g) {
-      const Item item = share.item(a, g);
-      for (int i = 0; i < item.vectors(); ++i) states[g][i] = first_state<P>(a, segment, item.place(a, i));
-      a.largest[item.index] = 0;
-    }
-    for (int64_t index = 0; index < chunks_of(segment); ++index)
-      for (int64_t g = 0; g < share.groups(); ++g) {
-        const Item item = share.item(a, g);
-        const Tokens tokens = chunk_of(segment, index);
-        gather_inputs<P>(a, item, tokens, in);
-        Floats largest = splat(a.largest[item.index]);
-        for (int i = 0; i < item.vectors(); ++i) {
-          const Place at = item.place(a, i);
-          const Floats beta = beta_of<P>(a, at);
-          store_state<P>(a, a.checkpoints, segment.checkpoint + index, at, states[g][i]);
-          chunk.choose(a, item, tokens, in, i);
-          largest = max(replay<P>(chunk, beta, states[g][i]), largest);
-          read_chunk<P>(chunk, beta, a.strict, i, out);
-        }
-        a.largest[item.index] = max(largest);
-        scatter(a, out.mean, item, tokens, a.mean);
-        if constexpr (P::kBeta) scatter(a, out.free_energy, item, tokens, a.free_energy);
-        scatter(a, out.log_normalizer, item, tokens, a.log_normalizer);
+  Floats largest{};
+  for_vectors_of(a, segment, groups,
+                 [&](int64_t g, int i, const Place& at) { states[g][i] = load_state<P>(a, before, at); });
+  for (int64_t index = 0; index < chunk_count(segment, kChunk); ++index)
+    for (int64_t g = groups.begin; g < groups.end; ++g) {
+      const Item item = item_of(a, segment, g);
+      const Tokens tokens = chunk_of(segment, index, kChunk);
+      gather_inputs<P>(a, item, tokens, in);
+      for (int i = 0; i < item.vectors(); ++i) {
+        const Place at = item.place(a, i);
+        const Floats beta = beta_of<P>(a, at);
+        State& state = states[g - groups.begin][i];
+        store_state<P>(a, checkpoint(a, segment, index), at, state);
+        chunk.choose(a, tokens, in, i);
+        largest = max(replay<P>(chunk, beta, state), largest);
+        read_chunk<P>(chunk, beta, a.strict, i, out);
       }
-    for (int64_t g = 0; segment.last && g < share.groups(); ++g) {
-      const Item item = share.item(a, g);
-      for (int i = 0; i < item.vectors(); ++i)
-        store_state<P>(a, a.state, segment.sequence, item.place(a, i), states[g][i]);
+      scatter(a, out.mean, item, tokens, a.mean);
+      if constexpr (P::kBeta) scatter(a, out.free_energy, item, tokens, a.free_energy);
+      scatter(a, out.log_normalizer, item, tokens, a.log_normalizer);
     }
-  });
+  if (after)
+    for_vectors_of(a, segment, groups,
+                   [&](int64_t g, int i, const Place& at) { store_state<P>(a, after, at, states[g][i]); });
+  return max(largest);
 }
 
 template <typename P>
-void summarise_item(const Forward& a, const Item& item, float* summaries) {
+void advance_item(const Forward& a, const Item& item, const float* before, float* after, float* log_decay) {
   InputColumns in;
   Chunk chunk;
   State states[kVectors];
   Sum log_decays[kVectors] = {};
-  for (State& state : states) state = empty_state();
-  for (int64_t index = 0; index < chunks_of(item.segment); ++index) {
-    const Tokens tokens = chunk_of(item.segment, index);
+  for (int i = 0; i < item.vectors(); ++i) states[i] = load_state<P>(a, before, item.place(a, i));
+  for (int64_t index = 0; index < chunk_count(item.segment, kChunk); ++index) {
+    const Tokens tokens = chunk_of(item.segment, index, kChunk);
     gather_inputs<P>(a, item, tokens, in);
     for (int i = 0; i < item.vectors(); ++i) {
-      chunk.choose(a, item, tokens, in, i);
+      chunk.choose(a, tokens, in, i);
       replay<P>(chunk, beta_of<P>(a, item.place(a, i)), states[i]);
       for (int64_t t = 0; P::kDecays && t < chunk.count; ++t)
-        if (!chunk.masked(t)) log_decays[i].add(load(chunk.log_decay + t * kLanes));
+        // Finite, so that the sum has no NaN; nothing is left of what it decays.
+        if (!chunk.masked(t)) log_decays[i].add(max(load(chunk.log_decay + t * kLanes), splat(-1e30f)));
     }
   }
   for (int i = 0; i < item.vectors(); ++i) {
     const Place at = item.place(a, i);
-    const State& s = states[i];
-    const Floats all[kSummary] = {P::kWeights ? s.scale : Floats{},
-                                  log_decays[i].high,
-                                  log_decays[i].low,
-                                  s.one.high,
-                                  s.value.high,
-                                  s.energy.high};
-    float* to = summaries + item.segment_index * kSummary * a.channels() + at.channel;
-    for (int part = 0; part < kSummary; ++part) store_lanes(to + part * a.channels(), all[part], at.lanes);
+    store_state<P>(a, after, at, states[i]);
+    store_lanes(log_decay + at.channel, log_decays[i].high, at.lanes);
+    store_lanes(log_decay + a.channels() + at.channel, log_decays[i].low, at.lanes);
   }
 }
 
@@ -99,14 +89,19 @@ void summarise_item(const Forward& a, const Item& item, float* summaries) {
 
 namespace FEM_ISA {
 
-void forward(const Forward& a, int64_t begin, int64_t end, float* scratch) {
-  with_prior(a, [&](auto prior) { forward_items<decltype(prior)>(a, begin, end, scratch); });
+float forward(const Forward& a, const Segment& segment, Groups groups, const float* before, float* after,
+              float* scratch) {
+  float largest = 0;
+  with_prior(a,
+             [&](auto prior) { largest = read_segment<decltype(prior)>(a, segment, groups, before, after, scratch); });
+  return largest;
 }
 
-void summarise(const Forward& a, int64_t begin, int64_t end, float* summaries) {
+void advance(const Forward& a, const Segment& segment, Groups groups, const float* before, float* after,
+             float* log_decay) {
   with_prior(a, [&](auto prior) {
-    for (int64_t i = begin; i < end; ++i)
-      summarise_item<decltype(prior)>(a, item_of(a, i % a.segment_count, i / a.segment_count), summaries);
+    for (int64_t g = groups.begin; g < groups.end; ++g)
+      advance_item<decltype(prior)>(a, item_of(a, segment, g), before, after, log_decay);
   });
 }
 

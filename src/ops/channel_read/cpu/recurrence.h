@@ -88,9 +88,9 @@ struct alignas(64) InputColumns {
 
 template <typename P>
 void gather_inputs(const Arguments& a, const Item& item, Tokens tokens, InputColumns& in) {
-  gather(a.value, item, tokens, in.value);
-  if constexpr (P::kWeights) gather(a.log_weight, item, tokens, in.log_weight);
-  if constexpr (P::kDecays) gather(a.log_decay, item, tokens, in.log_decay);
+  gather(a.value, a.bfloat16, item, tokens, in.value);
+  if constexpr (P::kWeights) gather(a.log_weight, a.bfloat16, item, tokens, in.log_weight);
+  if constexpr (P::kDecays) gather(a.log_decay, a.bfloat16, item, tokens, in.log_decay);
 }
 
 // One vector of channels over a chunk.
@@ -102,9 +102,9 @@ struct alignas(64) Chunk {
   Column one, energy;                                // e^{k_t - m_t} and e^{k_t - m_t + beta v_t}
   LongColumn scale, sum_one, sum_value, sum_energy;  // before each token, and after the last
 
-  void choose(const Arguments& a, const Item& item, Tokens tokens, InputColumns& in, int vector) {
+  void choose(const Arguments& a, Tokens tokens, InputColumns& in, int vector) {
     count = tokens.count();
-    real = a.key_mask ? a.key_mask + item.segment.batch * a.tokens + tokens.begin : nullptr;
+    real = a.key_mask ? a.key_mask + tokens.batch * a.tokens + tokens.begin : nullptr;
     value = in.value[vector];
     log_weight = in.log_weight[vector];
     log_decay = in.log_decay[vector];
@@ -194,15 +194,13 @@ struct StoredState {
 };
 
 template <typename P>
-StoredState load_stored(const Arguments& a, const float* states, int64_t index, const Place& at) {
-  const float* from = states + index * (1 + a.streams()) * a.channels() + at.channel;
-  const auto row = [&](int64_t i) { return load_lanes(from + i * a.channels(), at.lanes); };
+StoredState load_stored(const Arguments& a, const float* state, const Place& at) {
+  const auto row = [&](int64_t i) { return load_lanes(state + i * a.channels() + at.channel, at.lanes); };
   return {row(0), row(1), row(2), P::kBeta ? row(3) : Floats{}};
 }
 template <typename P>
-void store_stored(const Arguments& a, float* states, int64_t index, const Place& at, const StoredState& s) {
-  float* to = states + index * (1 + a.streams()) * a.channels() + at.channel;
-  const auto row = [&](int64_t i, Floats x) { store_lanes(to + i * a.channels(), x, at.lanes); };
+void store_stored(const Arguments& a, float* state, const Place& at, const StoredState& s) {
+  const auto row = [&](int64_t i, Floats x) { store_lanes(state + i * a.channels() + at.channel, x, at.lanes); };
   row(0, s.scale);
   row(1, s.one);
   row(2, s.value);
@@ -210,21 +208,21 @@ void store_stored(const Arguments& a, float* states, int64_t index, const Place&
 }
 
 template <typename P>
-State load_state(const Arguments& a, const float* states, int64_t index, const Place& at) {
-  const StoredState s = load_stored<P>(a, states, index, at);
+State load_state(const Arguments& a, const float* state, const Place& at) {
+  if (!state) return empty_state();
+  const StoredState s = load_stored<P>(a, state, at);
   const Ints empty = s.empty();
   const auto sum = [&](Floats x) { return Sum{cpu::select(empty, Floats{}, x * s.template unit<P>()), Floats{}}; };
   return {cpu::select(empty, splat(kEmpty), s.scale), sum(s.one), sum(s.value), sum(s.energy)};
 }
 template <typename P>
-void store_state(const Arguments& a, float* states, int64_t index, const Place& at, const State& s) {
+void store_state(const Arguments& a, float* state, const Place& at, const State& s) {
   const Floats scale = cpu::select(s.one.high == 0.0f, splat(-kInfinity), P::kWeights ? s.scale : Floats{});
-  store_stored<P>(a, states, index, at, {scale, s.one.high, s.value.high, s.energy.high});
+  store_stored<P>(a, state, at, {scale, s.one.high, s.value.high, s.energy.high});
 }
-template <typename P>
-State first_state(const Arguments& a, const Segment& segment, const Place& at) {
-  if (!segment.first) return load_state<P>(a, a.checkpoints, segment.checkpoint, at);
-  return a.initial ? load_state<P>(a, a.initial, segment.sequence, at) : empty_state();
+
+inline float* checkpoint(const Arguments& a, const Segment& segment, int64_t chunk) {
+  return a.checkpoints + (segment.checkpoint + chunk) * (1 + a.streams()) * a.channels();
 }
 
 }  // namespace

@@ -4,14 +4,13 @@
 
 #include "ops/decay_scan/cpu/kernels.h"
 #include "ops/decay_scan/decay_scan.h"
+#include "ops/kernel_tensors.h"
 
 namespace fem {
 namespace {
 
 using namespace decay_kernels;
 
-const void* data_of(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
-at::Tensor contiguous(const OptionalTensor& x) { return x ? x->contiguous() : at::Tensor(); }
 int64_t items(const at::Tensor& h) { return h.size(0) * ((h.size(2) + kChannels - 1) / kChannels); }
 
 }  // namespace

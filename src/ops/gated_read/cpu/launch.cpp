@@ -4,6 +4,7 @@
 
 #include "ops/gated_read/cpu/kernels.h"
 #include "ops/gated_read/gated_read.h"
+#include "ops/kernel_tensors.h"
 
 namespace fem {
 namespace {
@@ -16,12 +17,11 @@ struct KernelInputs {
 
   explicit KernelInputs(const GatedReadOp::Inputs& in)
       : mean(in.mean.contiguous()),
-        free_energy(of(in.free_energy)),
-        temperature_logit(of(in.temperature_logit)),
-        gate_logit(of(in.gate_logit)) {}
+        free_energy(contiguous(in.free_energy)),
+        temperature_logit(contiguous(in.temperature_logit)),
+        gate_logit(contiguous(in.gate_logit)) {}
 
   void fill(Gates& a, double eps) const {
-    const auto data_of = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; };
     a.bfloat16 = mean.scalar_type() == at::kBFloat16;
     a.width = mean.size(-1);
     a.eps = static_cast<float>(eps);
@@ -31,9 +31,6 @@ struct KernelInputs {
     a.temperature_logit = data_of(temperature_logit);
     a.gate_logit = data_of(gate_logit);
   }
-
- private:
-  static at::Tensor of(const OptionalTensor& x) { return x ? x->contiguous() : at::Tensor(); }
 };
 
 template <typename Arguments>
@@ -59,17 +56,15 @@ void GatedReadOp::kernel(const Inputs& in, Outputs& out) {
 GatedReadOp::Inputs GatedReadOp::gradient_kernel(const BackwardOf<GatedReadOp>& b) {
   const KernelInputs inputs(b.in);
   const at::Tensor grad = b.grads.y.to(b.in.mean.scalar_type()).contiguous();
-  const auto like = [](const at::Tensor& x) { return x.defined() ? at::empty(x.sizes(), x.options()) : x; };
   const at::Tensor dmean = like(inputs.mean), dfree_energy = like(inputs.free_energy),
                    dtemperature = like(inputs.temperature_logit), dgate = like(inputs.gate_logit);
-  const auto to = [](const at::Tensor& x) { return x.defined() ? x.data_ptr() : nullptr; };
   GatesBackward a{};
   inputs.fill(a, b.in.eps);
   a.grad = grad.const_data_ptr();
-  a.grad_mean = to(dmean);
-  a.grad_free_energy = to(dfree_energy);
-  a.grad_temperature = to(dtemperature);
-  a.grad_gate = to(dgate);
+  a.grad_mean = output_of(dmean);
+  a.grad_free_energy = output_of(dfree_energy);
+  a.grad_temperature = output_of(dtemperature);
+  a.grad_gate = output_of(dgate);
   for_rows(b.in.mean, a, gates_backward());
   return {dmean, if_defined(dfree_energy), if_defined(dtemperature), if_defined(dgate), 0};
 }

@@ -4,6 +4,7 @@
 
 #include "ops/gated_scan/cpu/kernels.h"
 #include "ops/gated_scan/gated_scan.h"
+#include "ops/kernel_tensors.h"
 
 namespace fem {
 namespace {
@@ -17,11 +18,11 @@ struct KernelInputs {
   explicit KernelInputs(const GatedScanOp::Inputs& in)
       : decay_logit(in.decay_logit.contiguous()),
         gate_logit(in.gate_logit.contiguous()),
-        weight(in.norm_weight.to(at::kFloat).contiguous()),
-        bias(in.norm_bias ? in.norm_bias->to(at::kFloat).contiguous() : at::Tensor()),
-        initial(of(in.initial)),
-        key_mask(of(in.key_mask)),
-        restart(of(in.restart)) {}
+        weight(as_float(in.norm_weight)),
+        bias(as_float(in.norm_bias)),
+        initial(contiguous(in.initial)),
+        key_mask(contiguous(in.key_mask)),
+        restart(contiguous(in.restart)) {}
 
   void fill(Scan& a, const GatedScanOp::Inputs& in) const {
     a.bfloat16 = gate_logit.scalar_type() == at::kBFloat16;
@@ -35,15 +36,12 @@ struct KernelInputs {
     a.norm_eps = static_cast<float>(kScanNormEps);
     a.decay_logit = decay_logit.const_data_ptr();
     a.gate_logit = gate_logit.const_data_ptr();
-    a.initial = initial.defined() ? initial.const_data_ptr<float>() : nullptr;
-    a.weight = weight.const_data_ptr<float>();
-    a.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
-    a.key_mask = key_mask.defined() ? key_mask.const_data_ptr<bool>() : nullptr;
-    a.restart = restart.defined() ? restart.const_data_ptr<bool>() : nullptr;
+    a.initial = data_of<float>(initial);
+    a.weight = data_of<float>(weight);
+    a.bias = data_of<float>(bias);
+    a.key_mask = data_of<bool>(key_mask);
+    a.restart = data_of<bool>(restart);
   }
-
- private:
-  static at::Tensor of(const OptionalTensor& x) { return x ? x->contiguous() : at::Tensor(); }
 };
 
 constexpr int64_t kGrain = 1 << 14;  // elements worth a thread
@@ -79,7 +77,7 @@ GatedScanOp::Inputs GatedScanOp::gradient_kernel(const BackwardOf<GatedScanOp>& 
   const KernelInputs inputs(b.in);
   const auto like_logit = [&] { return at::empty(h.sizes(), inputs.decay_logit.options()); };
   d.u = like_logit(), d.decay_logit = like_logit(), d.gate_logit = like_logit();
-  if (b.in.initial) d.initial = at::empty(b.in.initial->sizes(), h.options());
+  d.initial = like(b.in.initial);
   const at::Tensor grad =
       b.grads.units.defined() ? b.grads.units.to(d.u.scalar_type()).contiguous() : at::zeros(h.sizes(), d.u.options());
   ScanBackward a{};
@@ -89,7 +87,7 @@ GatedScanOp::Inputs GatedScanOp::gradient_kernel(const BackwardOf<GatedScanOp>& 
   a.grad_u = d.u.data_ptr();
   a.grad_decay = d.decay_logit.data_ptr();
   a.grad_gate = d.gate_logit.data_ptr();
-  a.grad_initial = d.initial ? d.initial->data_ptr<float>() : nullptr;
+  a.grad_initial = output_of<float>(or_undefined(d.initial));
 
   // Each part sums the norm's gradients in memory of its own; the sums are added in order.
   const int64_t parts = std::clamp<int64_t>(tokens * channels / kGrain, 1, at::get_num_threads());

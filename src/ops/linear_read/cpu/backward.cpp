@@ -217,28 +217,18 @@ void chunk_backward(const Backward& a, const Scratch& s, const Chunk& c, int64_t
   if (wanted) previous_gradient(a, s, c, dstate, decays);
 }
 
-// The gradient of the state at a segment's end, where there is none after it.
-void load_gradient(const Backward& a, const State& to, const Segment& segment, int64_t head) {
-  const bool given = segment.last && a.grad_state;
-  load_state(a, to, given ? row_state(a, a.grad_state, segment.sequence, head) : nullptr);
-}
-
 // Tokens [begin, end) of a segment, at most a.group_tokens, from the last chunk to the first.
 template <typename Scalar>
 void group_backward(const Backward& a, const Scratch& s, const Segment& segment, int64_t head, int64_t begin,
-                    int64_t end, const State& dstate, bool after, double* grad_beta) {
+                    int64_t end, const float* start, const State& dstate, bool after, bool wanted, double* grad_beta) {
   const auto chunk = [&](int64_t from, int64_t to) { return Chunk{segment.batch, head, from, to - from}; };
-  const float* start = begin > segment.begin || !segment.first ? checkpoint(a, segment.batch, begin, head)
-                       : a.initial                             ? row_state(a, a.initial, segment.sequence, head)
-                                                               : nullptr;
   load_transposed(a, s, start);
   int64_t index = 0;
   for (int64_t t = begin, next; (next = chunk_end(t, end)) < end; t = next)
     next_state<Scalar>(a, s, chunk(t, next), chunk(next, chunk_end(next, end)), chunk_end(next, end) == end, index++);
   for (int64_t t = end, from; t > begin; t = from, --index) {
     from = chunk_begin(t, begin);
-    const Around around{start || index > 0, after || t < segment.end,
-                        !segment.first || from > segment.begin || a.grad_initial,
+    const Around around{start || index > 0, after || t < segment.end, wanted || from > segment.begin,
                         from > begin ? chunk(chunk_begin(from, begin), from) : chunk(from, from)};
     chunk_backward<Scalar>(a, s, chunk(from, t), index, dstate, around, grad_beta + head * a.value_width);
   }
@@ -250,39 +240,35 @@ namespace FEM_ISA {
 
 int64_t backward_scratch(const Arguments& a) { return Scratch(a, nullptr).floats; }
 
-void backward(const Backward& a, const Segment& segment, Heads heads, const float* ends, double* grad_beta,
-              float* scratch) {
+void backward(const Backward& a, const Segment& segment, Groups heads, const float* before, const float* grad_after,
+              float* grad_before, double* grad_beta, float* scratch) {
   const Scratch s(a, scratch);
   const int64_t floats = State::floats(a);
-  const bool after = ends || (segment.last && a.grad_state);
   for (int64_t first = heads.begin; first < heads.end; first += heads_at_once(a)) {
     const int64_t past_last = lesser(heads.end, first + heads_at_once(a));
     const auto dstate_of = [&](int64_t head) { return State(a, s.dstates + (head - first) * floats); };
-    for (int64_t head = first; head < past_last; ++head) {
-      if (ends)
-        std::memcpy(dstate_of(head).mixed, ends + head * floats, floats * sizeof(float));
-      else
-        load_gradient(a, dstate_of(head), segment, head);
-    }
+    for (int64_t head = first; head < past_last; ++head) load_state(a, dstate_of(head), of_head(a, grad_after, head));
     for (int64_t end = segment.end, begin; end > segment.begin; end = begin) {
-      const int64_t grid = (end - 1) / a.group_tokens * a.group_tokens;
-      begin = grid > segment.begin ? grid : segment.begin;
-      for (int64_t head = first; head < past_last; ++head)
+      begin = segment.begin + (end - 1 - segment.begin) / a.group_tokens * a.group_tokens;
+      for (int64_t head = first; head < past_last; ++head) {
+        const float* start = begin > segment.begin ? checkpoint(a, segment, begin, head) : of_head(a, before, head);
         with_scalar(a, [&](auto scalar) {
-          group_backward<decltype(scalar)>(a, s, segment, head, begin, end, dstate_of(head), after, grad_beta);
+          group_backward<decltype(scalar)>(a, s, segment, head, begin, end, start, dstate_of(head), grad_after,
+                                           grad_before, grad_beta);
         });
+      }
     }
-    for (int64_t head = first; segment.first && a.grad_initial && head < past_last; ++head)
-      store_state(a, a.grad_initial + (segment.sequence * a.heads + head) * a.key_width * row_state_width(a),
-                  dstate_of(head));
+    for (int64_t head = first; grad_before && head < past_last; ++head)
+      store_state(a, of_head(a, grad_before, head), dstate_of(head));
   }
 }
 
-void retreat(const Backward& a, const Segment& segment, Heads heads, float* grad_states, float* scratch) {
+void retreat(const Backward& a, const Segment& segment, Groups heads, const float* grad_after, float* grad_before,
+             float* scratch) {
   const Scratch s(a, scratch);
+  const State dstate(a, s.dstates);
   for (int64_t head = heads.begin; head < heads.end; ++head) {
-    const State dstate(a, grad_states + head * State::floats(a));
-    load_gradient(a, dstate, segment, head);
+    load_state(a, dstate, of_head(a, grad_after, head));
     for (int64_t end = segment.end, begin; end > segment.begin; end = begin) {
       begin = chunk_begin(end, segment.begin);
       const Chunk c{segment.batch, head, begin, end - begin};
@@ -299,6 +285,7 @@ void retreat(const Backward& a, const Segment& segment, Heads heads, float* grad
         previous_gradient(a, s, c, dstate, decays);
       });
     }
+    store_state(a, of_head(a, grad_before, head), dstate);
   }
 }
 

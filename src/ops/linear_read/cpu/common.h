@@ -58,12 +58,9 @@ __attribute__((always_inline)) inline void prefetch(const Rows& rows, int64_t si
   }
 }
 
-// Chunks lie on the grid of kChunk tokens of the row, so that checkpoints are between chunks whatever is packed in it.
-inline int64_t chunk_end(int64_t begin, int64_t end) { return lesser(end, (begin / kChunk + 1) * kChunk); }
-inline int64_t chunk_begin(int64_t end, int64_t begin) {
-  const int64_t grid = (end - 1) / kChunk * kChunk;
-  return grid > begin ? grid : begin;
-}
+// From one chunk of tokens [begin, end) to the next, and back from the last.
+inline int64_t chunk_end(int64_t begin, int64_t end) { return lesser(end, begin + kChunk); }
+inline int64_t chunk_begin(int64_t end, int64_t begin) { return begin + (end - 1 - begin) / kChunk * kChunk; }
 
 // A state in the kernels' layout: panels [mixed / kPanel][K][kPanel], and the sums of the column of ones.
 struct State {
@@ -79,15 +76,16 @@ inline int64_t heads_at_once(const Arguments& a) {
   return fit < 1 ? 1 : lesser(fit, a.heads);
 }
 
-inline const float* row_state(const Arguments& a, const float* all, int64_t index, int64_t head) {
-  return all + (index * a.heads + head) * a.key_width * row_state_width(a);
+// One head's of states [H, K, X], or null.
+template <typename Number>
+inline Number* of_head(const Arguments& a, Number* states, int64_t head) {
+  return states ? states + head * a.key_width * row_state_width(a) : nullptr;
 }
 
-// The checkpoint before token, which is on their grid and not the row's first.
-inline float* checkpoint(const Arguments& a, int64_t batch, int64_t token, int64_t head) {
-  const int64_t count = (a.tokens - 1) / a.group_tokens;
-  const int64_t index = batch * count + token / a.group_tokens - 1;
-  return a.checkpoints + (index * a.heads + head) * a.key_width * row_state_width(a);
+// The checkpoint before a token of the segment, which is on their grid.
+inline float* checkpoint(const Arguments& a, const Segment& segment, int64_t token, int64_t head) {
+  const int64_t index = segment.checkpoint + (token - segment.begin) / a.group_tokens;
+  return of_head(a, a.checkpoints, index * a.heads + head);
 }
 
 // Calls body(column of a row state, column of panels) for the parts v and exp(beta v).

@@ -180,11 +180,10 @@ void add_chunk(const Forward& a, const Scratch& s, const Chunk& c, const Sums& s
 
 namespace FEM_ISA {
 
-int64_t state_floats(const Arguments& a) { return State::floats(a); }
-
 int64_t forward_scratch(const Arguments& a) { return Scratch(a, nullptr).floats; }
 
-float forward(const Forward& a, const Segment& segment, Heads heads, const float* starts, float* scratch) {
+float forward(const Forward& a, const Segment& segment, Groups heads, const float* before, float* after,
+              float* scratch) {
   const Scratch s(a, scratch);
   std::memset(s.mixed, 0, kChunk * s.columns * sizeof(float));  // columns that no value fills
   const int64_t floats = State::floats(a);
@@ -193,50 +192,46 @@ float forward(const Forward& a, const Segment& segment, Heads heads, const float
     const int64_t past_last = lesser(heads.end, first + heads_at_once(a));
     const auto state_of = [&](int64_t head) { return State(a, s.states + (head - first) * floats); };
     std::memset(s.rests, 0, (past_last - first) * floats * sizeof(float));
-    for (int64_t head = first; head < past_last; ++head) {
-      if (starts)
-        std::memcpy(state_of(head).mixed, starts + head * floats, floats * sizeof(float));
-      else
-        load_state(a, state_of(head), a.initial ? row_state(a, a.initial, segment.sequence, head) : nullptr);
-    }
+    for (int64_t head = first; head < past_last; ++head) load_state(a, state_of(head), of_head(a, before, head));
     for (int64_t begin = segment.begin, end; begin < segment.end; begin = end) {
       end = chunk_end(begin, segment.end);
-      const bool past = begin > segment.begin || starts || a.initial;
+      const bool inside = begin > segment.begin;
       for (int64_t head = first; head < past_last; ++head) {
         const Sums sums{state_of(head), State(a, s.rests + (head - first) * floats)};
-        if (begin % a.group_tokens == 0 && (begin > segment.begin || !segment.first))
-          store_state(a, checkpoint(a, segment.batch, begin, head), sums.state);
+        if (inside && (begin - segment.begin) % a.group_tokens == 0)
+          store_state(a, checkpoint(a, segment, begin, head), sums.state);
         const Chunk c{segment.batch, head, begin, end - begin};
         const Chunk next = head + 1 < past_last ? Chunk{segment.batch, head + 1, begin, end - begin}
                                                 : Chunk{segment.batch, first, end, chunk_end(end, segment.end) - end};
-        const float most =
-            with_scalar(a, [&](auto scalar) { return read_chunk<decltype(scalar)>(a, s, c, next, sums, past); });
+        const float most = with_scalar(
+            a, [&](auto scalar) { return read_chunk<decltype(scalar)>(a, s, c, next, sums, inside || before); });
         largest = most > largest ? most : largest;
       }
     }
-    for (int64_t head = first; segment.last && head < past_last; ++head)
-      store_state(a, a.state + (segment.sequence * a.heads + head) * a.key_width * row_state_width(a), state_of(head));
+    for (int64_t head = first; after && head < past_last; ++head)
+      store_state(a, of_head(a, after, head), state_of(head));
   }
   return largest;
 }
 
-void advance(const Forward& a, const Segment& segment, Heads heads, float* states, float* scratch) {
+void advance(const Forward& a, const Segment& segment, Groups heads, const float* before, float* after,
+             float* scratch) {
   const Scratch s(a, scratch);
   std::memset(s.mixed, 0, kChunk * s.columns * sizeof(float));
+  const Sums sums{State(a, s.states), State(a, s.rests)};
   for (int64_t head = heads.begin; head < heads.end; ++head) {
-    const Sums sums{State(a, states + head * State::floats(a)), State(a, s.rests)};
     std::memset(s.rests, 0, State::floats(a) * sizeof(float));
-    load_state(a, sums.state, segment.first && a.initial ? row_state(a, a.initial, segment.sequence, head) : nullptr);
+    load_state(a, sums.state, of_head(a, before, head));
     for (int64_t begin = segment.begin, end; begin < segment.end; begin = end) {
       end = chunk_end(begin, segment.end);
       const Chunk c{segment.batch, head, begin, end - begin};
       with_scalar(a, [&](auto scalar) { add_chunk<decltype(scalar)>(a, s, c, sums); });
     }
+    store_state(a, of_head(a, after, head), sums.state);
   }
 }
 
-void join(const Arguments& a, const Segment& segment, Heads heads, float* to, const float* from) {
-  const int64_t floats = State::floats(a);
+void join(const Arguments& a, const Segment& segment, Groups heads, const float* from, float* to) {
   for (int64_t head = heads.begin; head < heads.end; ++head) {
     double total = 0;
     const Chunk all{segment.batch, head, segment.begin, segment.end - segment.begin};
@@ -245,9 +240,9 @@ void join(const Arguments& a, const Segment& segment, Heads heads, float* to, co
         for (int64_t n = 0; n < all.count; ++n) total += log_decay_of<decltype(scalar)>(a, all, n);
       });
     const Floats x = splat(static_cast<float>(total));
-    for_vectors(floats, [&](int64_t i, auto&& get, auto&& put) {
-      float* at = to + head * floats + i;
-      put(at, get(at) + decayed(get(from + head * floats + i), x));
+    for_vectors(a.key_width * row_state_width(a), [&](int64_t i, auto&& get, auto&& put) {
+      float* at = of_head(a, to, head) + i;
+      put(at, get(at) + decayed(get(of_head(a, from, head) + i), x));
     });
   }
 }

@@ -5,10 +5,13 @@
 
 #include "cpu/isa.h"
 #include "cpu/rows.h"
+#include "cpu/segment.h"
 
 namespace fem::linear_kernels {
 
+using cpu::Groups;
 using cpu::Rows;
+using cpu::Segment;
 
 struct Arguments {
   bool bfloat16;  // else float32
@@ -18,63 +21,50 @@ struct Arguments {
   Rows log_decay;        // [B, T, H], data null: no decay
   const float* beta;     // [H, V], null: mean only
   const bool* key_mask;  // [B, T] of real tokens, or null
-  float* checkpoints;    // [B, count, H, K, X] state before token (j + 1) group_tokens
+  float* checkpoints;    // [*, H, K, X] states inside sequences, before every group_tokens
   int64_t group_tokens;  // between checkpoints, a multiple of 64
 };
 
-// Tokens begin <= t < end of a row of the batch: a sequence, or a part of one cut where there are checkpoints.
-struct Segment {
-  int64_t sequence, batch, begin, end;
-  bool first, last;  // of its sequence
-};
-
 struct Forward : Arguments {
-  const float* initial;   // [N, H, K, X] or null
   void* mean;             // [B, T, H, V]
   float* free_energy;     // [B, T, H, V] or null
   float* log_normalizer;  // [B, T, H]
-  float* state;           // [N, H, K, X]
 };
 
 struct Backward : Arguments {
-  const float* initial;                      // [N, H, K, X] or null
   Rows mean, free_energy, log_normalizer;    // as forward wrote them; the last two are float32
   Rows grad_mean;                            // data null: none
   Rows grad_free_energy;                     // float32, data null: none
   Rows grad_log_normalizer;                  // float32, data null: none
-  const float* grad_state;                   // [N, H, K, X] or null
   void *grad_query, *grad_key, *grad_value;  // [B, T, H, *]
   void* grad_log_decay;                      // [B, T, H] or null
-  float* grad_initial;                       // [N, H, K, X] or null
 };
 
-// Floats of a state in the kernels' layout, and of scratch memory a thread needs.
-FEM_DECLARE_KERNEL(int64_t, state_floats, const Arguments&)
+// Floats of scratch memory that a thread needs.
 FEM_DECLARE_KERNEL(int64_t, forward_scratch, const Arguments&)
 FEM_DECLARE_KERNEL(int64_t, backward_scratch, const Arguments&)
 
-struct Heads {
-  int64_t begin, end;
-};
+// All act on a segment, groups being heads. States and their gradients are [H, K, X]; where they are null nothing is
+// before or after, or what comes out is not wanted.
 
-// The reads of a segment, its checkpoints and, at the end of the sequence, the states. Starts from starts [H, state]
-// (kernels' layout), or with null from the initial states. Returns the largest |beta v|.
-FEM_DECLARE_KERNEL(float, forward, const Forward&, const Segment&, Heads, const float* starts, float* scratch)
+// The reads of a segment and the checkpoints inside it. Returns the largest |beta v|.
+FEM_DECLARE_KERNEL(float, forward, const Forward&, const Segment&, Groups, const float* before, float* after,
+                   float* scratch)
 // The same for a whole sequence of a few tokens: one sweep over the state. V may be at most step_width().
-FEM_DECLARE_KERNEL(float, step, const Forward&, const Segment&, Heads)
+FEM_DECLARE_KERNEL(float, step, const Forward&, const Segment&, Groups, const float* before, float* after)
 FEM_DECLARE_KERNEL(int64_t, step_tokens)
 FEM_DECLARE_KERNEL(int64_t, step_width)
 
-// The gradients of a segment from those of the states at its end [H, state] (kernels' layout; null: grad_state). Adds
-// to grad_beta [H, V].
-FEM_DECLARE_KERNEL(void, backward, const Backward&, const Segment&, Heads, const float* ends, double* grad_beta,
-                   float* scratch)
+// The gradients of a segment. Adds to grad_beta [H, V].
+FEM_DECLARE_KERNEL(void, backward, const Backward&, const Segment&, Groups, const float* before,
+                   const float* grad_after, float* grad_before, double* grad_beta, float* scratch)
 
-// For parts of a sequence that run at the same time: what a segment adds to the states (advance), and to the gradients
-// of the states before it (retreat), from nothing unless it is the first, or the last.
-FEM_DECLARE_KERNEL(void, advance, const Forward&, const Segment&, Heads, float* states, float* scratch)
-FEM_DECLARE_KERNEL(void, retreat, const Backward&, const Segment&, Heads, float* grad_states, float* scratch)
-// to += decay of the segment * from, all [H, state]
-FEM_DECLARE_KERNEL(void, join, const Arguments&, const Segment&, Heads, float* to, const float* from)
+// The state after a segment alone, and the gradient of the one before it.
+FEM_DECLARE_KERNEL(void, advance, const Forward&, const Segment&, Groups, const float* before, float* after,
+                   float* scratch)
+FEM_DECLARE_KERNEL(void, retreat, const Backward&, const Segment&, Groups, const float* grad_after, float* grad_before,
+                   float* scratch)
+// to += decay of the segment * from
+FEM_DECLARE_KERNEL(void, join, const Arguments&, const Segment&, Groups, const float* from, float* to)
 
 }  // namespace fem::linear_kernels

@@ -8,7 +8,7 @@ constexpr int64_t kMostTokens = 4;
 constexpr int64_t kMostWidth = 512;  // V up to which the sums live on the stack
 
 template <typename Scalar>
-float step_sequence(const Forward& a, const Segment& segment, int64_t head) {
+float step_sequence(const Forward& a, const Segment& segment, int64_t head, const float* from, float* to) {
   const Chunk c{segment.batch, head, segment.begin, segment.end - segment.begin};
   const int64_t width = a.value_width, columns = row_state_width(a);
   float mixed[kMostTokens][2 * kMostWidth], out[kMostTokens][2 * kMostWidth] = {};  // [v, e], side by side
@@ -33,8 +33,6 @@ float step_sequence(const Forward& a, const Segment& segment, int64_t head) {
     if (c.real(a, n)) state += increment;
     return a.strict ? before : state;
   };
-  const float* from = a.initial ? row_state(a, a.initial, segment.sequence, head) : nullptr;
-  float* to = a.state + (segment.sequence * a.heads + head) * a.key_width * columns;
   for (int64_t k = 0; k < a.key_width; ++k) {
     for_vectors(columns - 1, [&](int64_t j, auto&& get, auto&& put) {
       Floats state = from ? get(from + k * columns + j) : Floats{};
@@ -67,10 +65,12 @@ namespace FEM_ISA {
 int64_t step_tokens() { return kMostTokens; }
 int64_t step_width() { return kMostWidth; }
 
-float step(const Forward& a, const Segment& segment, Heads heads) {
+float step(const Forward& a, const Segment& segment, Groups heads, const float* before, float* after) {
   float largest = 0;
   for (int64_t head = heads.begin; head < heads.end; ++head) {
-    const float most = with_scalar(a, [&](auto scalar) { return step_sequence<decltype(scalar)>(a, segment, head); });
+    const float most = with_scalar(a, [&](auto scalar) {
+      return step_sequence<decltype(scalar)>(a, segment, head, of_head(a, before, head), of_head(a, after, head));
+    });
     largest = most > largest ? most : largest;
   }
   return largest;

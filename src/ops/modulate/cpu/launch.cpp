@@ -3,17 +3,14 @@
 #include <ATen/Parallel.h>
 
 #include "ops/jobs.h"
+#include "ops/kernel_tensors.h"
 #include "ops/modulate/cpu/kernels.h"
 #include "ops/modulate/modulate.h"
-#include "ops/strides.h"
 
 namespace fem {
 namespace {
 
 using namespace modulate_kernels;
-
-const void* data_of(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
-Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 
 // How positions become angles, and the step from one position to the next.
 struct Rotating {
@@ -43,9 +40,9 @@ struct KernelInputs {
 
   explicit KernelInputs(const ModulateOp::Inputs& in)
       : x(unit_stride(in.x)),
-        hidden(in.hidden ? in.hidden->contiguous() : at::Tensor()),
-        weight(in.weight ? unit_stride(*in.weight) : at::Tensor()),
-        limit(in.limit ? in.limit->to(at::kFloat).contiguous() : at::Tensor()),
+        hidden(contiguous(in.hidden)),
+        weight(unit_stride(or_undefined(in.weight))),
+        limit(as_float(in.limit)),
         rotating(in.positions, in.frequency, in.halves) {}
 
   void fill(Modulate& a, const ModulateOp::Inputs& in) const {
@@ -63,7 +60,7 @@ struct KernelInputs {
     a.added = in.added;
     a.positive = in.floor.has_value();
     a.floor = static_cast<float>(in.floor.value_or(0));
-    a.limit = limit.defined() ? limit.const_data_ptr<float>() : nullptr;
+    a.limit = data_of<float>(limit);
   }
 };
 
@@ -77,10 +74,7 @@ struct PackedWeight {
     if (backward) transposed = at::empty({size.transposed_panels}, options);
     pack_weight()(a, panels.data_ptr<float>(), backward ? transposed.data_ptr<float>() : nullptr);
   }
-  Packed view() const {
-    return {panels.defined() ? panels.const_data_ptr<float>() : nullptr,
-            transposed.defined() ? transposed.const_data_ptr<float>() : nullptr};
-  }
+  Packed view() const { return {data_of<float>(panels), data_of<float>(transposed)}; }
 };
 
 int64_t blocks_of(const Modulate& a) { return (a.rows + kBlockRows - 1) / kBlockRows; }
@@ -102,7 +96,7 @@ void ModulateOp::kernel(const Inputs& in, Outputs& out) {
 ModulateOp::Inputs ModulateOp::gradient_kernel(const BackwardOf<ModulateOp>& b) {
   const at::Tensor& x = b.in.x;
   Inputs d;
-  d.x = at::empty(x.sizes(), x.options());
+  d.x = like(x);
   if (x.numel() == 0) return d;
   const KernelInputs inputs(b.in);
   const at::Tensor dy = unit_stride(b.grads.y.to(x.scalar_type()));

@@ -8,11 +8,11 @@
 #include "cpu/partition.h"
 #include "ops/exponents.h"
 #include "ops/jobs.h"
+#include "ops/kernel_tensors.h"
 #include "ops/softmax_read/cpu/kernels.h"
 #include "ops/softmax_read/cpu/matrix_unit.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/softmax_read/visibility.h"
-#include "ops/strides.h"
 
 namespace fem {
 namespace {
@@ -24,7 +24,6 @@ constexpr int64_t kFewQueries = 4;  // up to here the tiles would be mostly padd
 // what is decoded, are the same whoever takes them.
 constexpr int64_t kPartKeys = 256, kMostParts = 64;
 
-Rows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 OutputRows output_rows_of(const at::Tensor& x) { return {x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
 
 // Tensors in the form the kernels read, kept alive beside the arguments that point into them.
@@ -40,7 +39,7 @@ struct KernelInputs {
         beta(as_float(in.beta)),
         bias(as_float(in.bias)),
         slopes(as_float(in.slopes)),
-        key_mask(in.key_mask ? in.key_mask->contiguous() : at::Tensor()),
+        key_mask(contiguous(in.key_mask)),
         keys_of_query(visible_intervals(query.size(1), key.size(1), in.causal, in.window, in.cu_seqlens)),
         causal(in.causal) {}
 
@@ -59,17 +58,13 @@ struct KernelInputs {
     a.query = rows_of(query);
     a.key = rows_of(key);
     a.value = rows_of(value);
-    a.beta = data_of(beta);
-    a.bias = {data_of(bias), bias.defined() && bias.size(0) > 1 ? a.queries * a.keys : 0, data_of(slopes),
+    a.beta = data_of<float>(beta);
+    a.bias = {data_of<float>(bias), bias.defined() && bias.size(0) > 1 ? a.queries * a.keys : 0, data_of<float>(slopes),
               causal ? a.keys - a.queries : 0};
     a.key_begin = keys_of_query.begin.data();
     a.key_end = keys_of_query.end.data();
-    a.key_mask = key_mask.defined() ? key_mask.const_data_ptr<bool>() : nullptr;
+    a.key_mask = data_of<bool>(key_mask);
   }
-
- private:
-  static at::Tensor as_float(const OptionalTensor& x) { return x ? x->to(at::kFloat).contiguous() : at::Tensor(); }
-  static const float* data_of(const at::Tensor& x) { return x.defined() ? x.const_data_ptr<float>() : nullptr; }
 };
 
 // How many pairs each block of queries (or keys) of a head has to work through.
@@ -169,8 +164,7 @@ void backward_into(const SoftmaxGradients& to, const SoftmaxReadOp::Outputs& gra
   KernelInputs in(given);
   const bool with_beta = given.beta.has_value();
   const double scale = given.scale_of_scores();
-  const auto like = [&](const at::Tensor& x) { return unit_stride(x.to(in.query.scalar_type())); };
-  const at::Tensor dmean = like(grads.mean), means = unit_stride(out.mean),
+  const at::Tensor dmean = unit_stride(grads.mean.to(in.query.scalar_type())), means = unit_stride(out.mean),
                    normalizers = out.log_normalizer.contiguous();
   at::Tensor energies, dfree;
   if (with_beta) energies = unit_stride(out.free_energy), dfree = unit_stride(grads.free_energy.to(at::kFloat));
@@ -290,9 +284,7 @@ void softmax_read_backward_into(const SoftmaxGradients& to, const SoftmaxReadOp:
 }
 
 SoftmaxReadOp::Inputs SoftmaxReadOp::gradient_kernel(const BackwardOf<SoftmaxReadOp>& b) {
-  const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
-  const SoftmaxGradients to{like(b.in.query), like(b.in.key), like(b.in.value),
-                            b.in.beta ? like(*b.in.beta) : at::Tensor(),
+  const SoftmaxGradients to{like(b.in.query), like(b.in.key), like(b.in.value), or_undefined(like(b.in.beta)),
                             b.in.bias && b.wanted[4] ? at::empty(b.in.bias->sizes(), at::kFloat) : at::Tensor()};
   softmax_read_backward_into(to, b.grads, b.in, b.out);
   return {to.query, to.key, to.value, if_defined(to.beta), if_defined(to.bias), {}, {}, false, {}, {}, {}};

@@ -12,6 +12,7 @@ struct Buffers {
   float* states;     // [chunk + 1, R, streams] vectors
   float* factors;    // [chunk, R] vectors: Decay::factor
   float* adjoint;    // [R, streams] vectors
+  float* adjoints;   // [streams, R, line] between chunks
   float* rates;      // [R] vectors of A
   float* grad_rates;
   Token* tokens;  // [chunk]
@@ -26,6 +27,7 @@ struct Buffers {
     states = scratch.next((kChunk + 1) * state);
     factors = scratch.next(kChunk * a.rank * kLanes);
     adjoint = scratch.next(state);
+    adjoints = scratch.next(state_size(a));
     rates = scratch.next(a.rank * kLanes);
     grad_rates = scratch.next(a.rank * kLanes);
     tokens = reinterpret_cast<Token*>(scratch.next(kChunk * sizeof(Token) / sizeof(float)));
@@ -34,8 +36,8 @@ struct Buffers {
   }
 };
 
-Floats load_gradient(const Rows& x, int64_t batch, int64_t t, Lanes lanes) {
-  return x.data ? load_row(x, batch, t, lanes) : Floats{};
+Floats load_gradient(const Rows& x, bool bfloat16, int64_t batch, int64_t t, Lanes lanes) {
+  return x.data ? load_row(x, bfloat16, batch, t, lanes) : Floats{};
 }
 
 // Gradients of D and beta that need no recurrence.
@@ -45,7 +47,7 @@ struct Direct {
 
 // States and decays of every token from the state before the chunk, and the gradients of the sums.
 template <int kStreams, Reads kReads>
-Direct recompute(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffers& use) {
+Direct recompute(const Backward& a, const Tokens& chunk, Lanes lanes, const Buffers& use) {
   const Floats D = load(a.D + lanes.first), beta = a.beta ? load(a.beta + lanes.first) : splat(1.0f);
   const int64_t state = kStreams * a.rank * kLanes;
   Direct direct{};
@@ -59,9 +61,10 @@ Direct recompute(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffe
         x, a.rank, use.rates, rows, rows + a.rank, factors, from, from + state,
         [](int64_t, int, const Decay& decay, Floats h, Floats gained) { return decay(h) + gained; });
     const Sums sums = sums_of<kStreams>(read, x, D);
-    const Floats dfree = load_gradient(a.grad_free_energy, chunk.batch, t, lanes);
-    const Sums d = gradient_of_sums(sums, beta, load_gradient(a.grad_mean, chunk.batch, t, lanes), dfree,
-                                    load_gradient(a.grad_log_normalizer, chunk.batch, t, lanes));
+    const Floats dmean = load_gradient(a.grad_mean, a.bfloat16, chunk.batch, t, lanes);
+    const Floats dfree = load_gradient(a.grad_free_energy, false, chunk.batch, t, lanes);
+    const Floats dlog = load_gradient(a.grad_log_normalizer, false, chunk.batch, t, lanes);
+    const Sums d = gradient_of_sums(sums, beta, dmean, dfree, dlog);
     Floats* dsums = use.dsums + n * 3;
     dsums[0] = d.one;
     dsums[1] = d.value;
@@ -74,7 +77,7 @@ Direct recompute(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffe
 
 // The adjoint through one chunk. kWhole: with all gradients; else it only moves on.
 template <int kStreams, Reads kReads, bool kWhole>
-void adjoint_chunk(const Backward& a, const Chunk& chunk, Lanes lanes, const Buffers& use, Direct& direct) {
+void adjoint_chunk(const Backward& a, const Tokens& chunk, Lanes lanes, const Buffers& use, Direct& direct) {
   const Floats D = load(a.D + lanes.first), beta = a.beta ? load(a.beta + lanes.first) : Floats{};
   const int64_t state = kStreams * a.rank * kLanes, rank = a.rank;
   // Of their own, not read again from memory after every store.
@@ -140,15 +143,15 @@ void adjoint_chunk(const Backward& a, const Chunk& chunk, Lanes lanes, const Buf
   }
 }
 
-// One vector of channels through one chunk; states and adjoint are loaded and kept by the caller.
+// One vector of channels through one chunk; the adjoint is loaded and kept by the caller.
 template <bool kWhole>
-Direct chunk_backward(const Backward& a, int64_t c, Lanes lanes, const Buffers& use) {
+Direct chunk_backward(const Backward& a, const Tokens& chunk, const float* before, Lanes lanes, const Buffers& use) {
   Direct direct{};
   load_rates(a, lanes, use.rates);
-  load_state(a, a.checkpoints + c * state_size(a), lanes, use.states);
+  load_state(a, before, lanes, use.states);
   specialised(a, [&](auto streams, auto reads) {
-    direct = recompute<streams.value, reads.value>(a, a.chunks[c], lanes, use);
-    adjoint_chunk<streams.value, reads.value, kWhole>(a, a.chunks[c], lanes, use, direct);
+    direct = recompute<streams.value, reads.value>(a, chunk, lanes, use);
+    adjoint_chunk<streams.value, reads.value, kWhole>(a, chunk, lanes, use, direct);
   });
   return direct;
 }
@@ -161,20 +164,20 @@ namespace FEM_ISA {
 
 int64_t backward_scratch(const Arguments& a) { return Buffers(a, nullptr).size; }
 
-void backward(const Backward& a, Range channels, Range chunks, const Sink& sink, float* scratch) {
+void backward(const Backward& a, const Segment& segment, Groups groups, const float* grad_after, float* grad_before,
+              const Sink& sink, float* scratch) {
   const Buffers use(a, scratch);
-  for (int64_t c = chunks.end - 1; c >= chunks.begin; --c) {
-    const Chunk& chunk = a.chunks[c];
-    const int64_t rows = (chunk.end - chunk.begin) * 2 * a.rank;
+  const int64_t last = chunk_count(segment, kChunk) - 1;
+  for (int64_t c = last; c >= 0; --c) {
+    const Tokens chunk = chunk_of(segment, c, kChunk);
+    const int64_t rows = chunk.count() * 2 * a.rank;
     gather_rows(a, chunk, use.rows);
     set_zero(use.grad_rows, rows * kLanes);
-    for_lanes(a, channels, [&](Lanes lanes) {
+    for_lanes(a, groups, [&](Lanes lanes) {
       set_zero(use.grad_rates, a.rank * kLanes);
-      load_state(a, chunk.last ? of_sequence(a, a.grad_state, chunk.sequence) : sink.adjoint, lanes, use.adjoint);
-      const Direct direct = chunk_backward<true>(a, c, lanes, use);
-      store_state(a, use.adjoint, lanes, sink.adjoint);
-      if (chunk.first && a.grad_initial)
-        store_state(a, use.adjoint, lanes, a.grad_initial + chunk.sequence * state_size(a));
+      load_state(a, c == last ? grad_after : use.adjoints, lanes, use.adjoint);
+      const Direct direct = chunk_backward<true>(a, chunk, checkpoint(a, segment, c), lanes, use);
+      if (c > 0 || grad_before) store_state(a, use.adjoint, lanes, c > 0 ? use.adjoints : grad_before);
       // Sums of chunks lose fewer digits than one long sum.
       const auto add = [&](int64_t row, Floats x) {
         float* to = sink.grad_channels + row * a.line + lanes.first;
@@ -189,19 +192,19 @@ void backward(const Backward& a, Range channels, Range chunks, const Sink& sink,
   }
 }
 
-void backward_ahead(const Backward& a, Range channels, Range chunks, float* adjoint, float* elapsed, float* scratch) {
+void retreat(const Backward& a, const Segment& segment, Groups groups, const float* grad_after, float* grad_before,
+             float* elapsed, float* scratch) {
   const Buffers use(a, scratch);
-  for (int64_t c = chunks.end - 1; c >= chunks.begin; --c) {
-    const Chunk& chunk = a.chunks[c];
-    const bool begins = c == chunks.end - 1;
+  const int64_t last = chunk_count(segment, kChunk) - 1;
+  for (int64_t c = last; c >= 0; --c) {
+    const Tokens chunk = chunk_of(segment, c, kChunk);
     gather_rows(a, chunk, use.rows);
-    for_lanes(a, channels, [&](Lanes lanes) {
-      const float* last = chunk.last ? of_sequence(a, a.grad_state, chunk.sequence) : nullptr;
-      load_state(a, begins ? last : adjoint, lanes, use.adjoint);
-      chunk_backward<false>(a, c, lanes, use);
-      store_state(a, use.adjoint, lanes, adjoint);
-      Floats time = begins ? Floats{} : load(elapsed + lanes.first);
-      for (int64_t n = 0; n < chunk.end - chunk.begin; ++n) time += use.tokens[n].delta;
+    for_lanes(a, groups, [&](Lanes lanes) {
+      load_state(a, c == last ? grad_after : grad_before, lanes, use.adjoint);
+      chunk_backward<false>(a, chunk, checkpoint(a, segment, c), lanes, use);
+      store_state(a, use.adjoint, lanes, grad_before);
+      Floats time = c == last ? Floats{} : load(elapsed + lanes.first);
+      for (int64_t n = 0; n < chunk.count(); ++n) time += use.tokens[n].delta;
       store(elapsed + lanes.first, time);
     });
   }

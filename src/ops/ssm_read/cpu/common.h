@@ -15,17 +15,17 @@ struct Lanes {
 };
 
 template <typename Body>
-inline void for_lanes(const Arguments& a, Range channels, Body&& body) {
-  const int64_t end = channels.end < a.channels ? channels.end : a.channels;
-  for (int64_t c = channels.begin; c < end; c += kLanes) body(Lanes{c, end - c < kLanes ? end - c : kLanes});
+inline void for_lanes(const Arguments& a, Groups groups, Body&& body) {
+  const int64_t end = groups.end * kChannels < a.channels ? groups.end * kChannels : a.channels;
+  for (int64_t c = groups.begin * kChannels; c < end; c += kLanes) body(Lanes{c, end - c < kLanes ? end - c : kLanes});
 }
 
-inline Floats load_row(const Rows& x, int64_t batch, int64_t t, Lanes lanes) {
+inline Floats load_row(const Rows& x, bool bfloat16, int64_t batch, int64_t t, Lanes lanes) {
   const int64_t at = batch * x.batch + t * x.token + lanes.first;
   const auto get = [&](const auto* p) {
     return lanes.count == kLanes ? load(p + at) : load_first(p + at, lanes.count);
   };
-  return x.bfloat16 ? get(static_cast<const Bfloat16*>(x.data)) : get(static_cast<const float*>(x.data));
+  return bfloat16 ? get(static_cast<const Bfloat16*>(x.data)) : get(static_cast<const float*>(x.data));
 }
 
 template <typename Scalar>
@@ -44,13 +44,13 @@ inline bool is_real(const Arguments& a, int64_t batch, int64_t t) {
 }
 
 // B and C of a chunk as float32 [token][2][R], masked tokens with B = 0: every vector of channels reads them.
-inline void gather_rows(const Arguments& a, const Chunk& chunk, float* to) {
+inline void gather_rows(const Arguments& a, const Tokens& chunk, float* to) {
   const auto copy = [&](const Rows& x, int64_t t, float* row) {
     const int64_t at = chunk.batch * x.batch + t * x.token;
     const auto all = [&](const auto* p) {
       for_vectors(a.rank, [&](int64_t r, auto&& get, auto&& put) { put(row + r, get(p + at + r)); });
     };
-    x.bfloat16 ? all(static_cast<const Bfloat16*>(x.data)) : all(static_cast<const float*>(x.data));
+    a.bfloat16 ? all(static_cast<const Bfloat16*>(x.data)) : all(static_cast<const float*>(x.data));
   };
   for (int64_t t = chunk.begin; t < chunk.end; ++t, to += 2 * a.rank) {
     if (is_real(a, chunk.batch, t))
@@ -77,9 +77,8 @@ inline void store_state(const Arguments& a, const float* from, Lanes lanes, floa
     for (int64_t s = 0; s < streams; ++s, from += kLanes)
       store(to + (s * a.rank + r) * a.line + lanes.first, load(from));
 }
-// A state per sequence, or null.
-inline const float* of_sequence(const Arguments& a, const float* states, int64_t sequence) {
-  return states ? states + sequence * state_size(a) : nullptr;
+inline float* checkpoint(const Arguments& a, const Segment& segment, int64_t chunk) {
+  return a.checkpoints + (segment.checkpoint + chunk) * state_size(a);
 }
 
 inline void load_rates(const Arguments& a, Lanes lanes, float* to) {
@@ -117,7 +116,8 @@ struct Token {
 inline Token load_token(const Arguments& a, int64_t batch, int64_t t, Lanes lanes) {
   const Floats none{};
   if (!is_real(a, batch, t)) return {none, {none, none, none}, none};
-  const Floats delta = load_row(a.delta, batch, t, lanes), value = load_row(a.value, batch, t, lanes);
+  const Floats delta = load_row(a.delta, a.bfloat16, batch, t, lanes);
+  const Floats value = load_row(a.value, a.bfloat16, batch, t, lanes);
   const Floats exponent = a.beta ? load(a.beta + lanes.first) * value : none;
   return {delta, {splat(1.0f), value, a.beta ? exp(exponent) : none}, exponent};
 }

@@ -7,7 +7,7 @@ namespace {
 struct Buffers {
   float* rows;     // [chunk, 2, R] B and C
   float* state;    // [R, streams] vectors
-  float* rests;    // the same: what rounding took off it (advance)
+  float* rests;    // the same: what rounding took off it (next_token)
   float* rates;    // [R] vectors of A
   float* factors;  // [R] vectors: Decay::factor
   int64_t size;
@@ -23,10 +23,11 @@ struct Buffers {
   }
 };
 
-// One token on. What a long memory gains and loses in a token is small beside it: the rest that rounding takes off is
-// kept and added next time, or equal steps would go wrong the same way every time, 1e-3 over a hundred thousand tokens.
+// The state after a token. What a long memory gains and loses in a token is small beside it: the rest that rounding
+// takes off is kept and added next time, or equal steps would go wrong the same way every time, 1e-3 over a hundred
+// thousand tokens.
 template <int kStreams, Reads kReads>
-Streams advance(const Arguments& a, const Token& x, const float* rows, const Buffers& use) {
+Streams next_token(const Arguments& a, const Token& x, const float* rows, const Buffers& use) {
   return step<kStreams, kReads>(x, a.rank, use.rates, rows, rows + a.rank, use.factors, use.state, use.state,
                                 [rests = use.rests](int64_t r, int s, const Decay& decay, Floats h, Floats gained) {
                                   float* rest = rests + (r * kStreams + s) * kLanes;
@@ -40,14 +41,14 @@ Streams advance(const Arguments& a, const Token& x, const float* rows, const Buf
 
 // Reads and writes the tokens of a chunk; the state moves on. Returns the largest |beta v|.
 template <int kStreams, Reads kReads>
-Floats read_chunk(const Forward& a, const Chunk& chunk, Lanes lanes, const Buffers& use) {
+Floats read_chunk(const Forward& a, const Tokens& chunk, Lanes lanes, const Buffers& use) {
   const Floats D = load(a.D + lanes.first), beta = a.beta ? load(a.beta + lanes.first) : splat(1.0f);
   Floats largest{};
   const float* rows = use.rows;
   for (int64_t t = chunk.begin; t < chunk.end; ++t, rows += 2 * a.rank) {
     const Token x = load_token(a, chunk.batch, t, lanes);
     largest = max(abs(x.exponent), largest);  // passes over NaN
-    const Streams read = advance<kStreams, kReads>(a, x, rows, use);
+    const Streams read = next_token<kStreams, kReads>(a, x, rows, use);
     const Sums sums = sums_of<kStreams>(read, x, D);
     store_row(a, a.mean, chunk.batch, t, lanes, mean_of(sums));
     const int64_t row = (chunk.batch * a.tokens + t) * a.channels;
@@ -63,57 +64,56 @@ namespace FEM_ISA {
 
 int64_t forward_scratch(const Arguments& a) { return Buffers(a, nullptr).size; }
 
-float forward(const Forward& a, Range channels, Range chunks, float* scratch) {
+float forward(const Forward& a, const Segment& segment, Groups groups, const float* before, float* after,
+              float* scratch) {
   const Buffers use(a, scratch);
+  const int64_t chunks = chunk_count(segment, kChunk);
   Floats largest{};
-  for (int64_t c = chunks.begin; c < chunks.end; ++c) {
-    const Chunk& chunk = a.chunks[c];
-    float* before = a.checkpoints + c * state_size(a);
+  for (int64_t c = 0; c < chunks; ++c) {
+    const Tokens chunk = chunk_of(segment, c, kChunk);
+    float* const next = c + 1 < chunks ? checkpoint(a, segment, c + 1) : after;
     gather_rows(a, chunk, use.rows);
-    for_lanes(a, channels, [&](Lanes lanes) {
+    for_lanes(a, groups, [&](Lanes lanes) {
       load_rates(a, lanes, use.rates);
       std::memset(use.rests, 0, streams_of(a) * a.rank * kLanes * sizeof(float));
-      load_state(a, chunk.first ? of_sequence(a, a.initial, chunk.sequence) : before, lanes, use.state);
-      if (chunk.first) store_state(a, use.state, lanes, before);
+      load_state(a, c == 0 ? before : checkpoint(a, segment, c), lanes, use.state);
+      if (c == 0) store_state(a, use.state, lanes, checkpoint(a, segment, c));
       specialised(a, [&](auto streams, auto reads) {
         largest = max(read_chunk<streams.value, reads.value>(a, chunk, lanes, use), largest);
       });
-      if (chunk.last)
-        store_state(a, use.state, lanes, a.state + chunk.sequence * state_size(a));
-      else if (c + 1 < chunks.end)  // else it is another item's, and written already
-        store_state(a, use.state, lanes, before + state_size(a));
+      if (next) store_state(a, use.state, lanes, next);
     });
   }
   return max(largest);
 }
 
-void forward_ahead(const Arguments& a, Range channels, Range chunks, float* state, float* elapsed, float* scratch) {
+void advance(const Forward& a, const Segment& segment, Groups groups, const float* before, float* after, float* elapsed,
+             float* scratch) {
   const Buffers use(a, scratch);
-  for (int64_t c = chunks.begin; c < chunks.end; ++c) {
-    const Chunk& chunk = a.chunks[c];
+  for (int64_t c = 0; c < chunk_count(segment, kChunk); ++c) {
+    const Tokens chunk = chunk_of(segment, c, kChunk);
     gather_rows(a, chunk, use.rows);
-    for_lanes(a, channels, [&](Lanes lanes) {
+    for_lanes(a, groups, [&](Lanes lanes) {
       load_rates(a, lanes, use.rates);
       std::memset(use.rests, 0, streams_of(a) * a.rank * kLanes * sizeof(float));
-      const float* initial = chunk.first ? of_sequence(a, a.initial, chunk.sequence) : nullptr;
-      load_state(a, c == chunks.begin ? initial : state, lanes, use.state);
-      Floats time = c == chunks.begin ? Floats{} : load(elapsed + lanes.first);
+      load_state(a, c == 0 ? before : after, lanes, use.state);
+      Floats time = c == 0 ? Floats{} : load(elapsed + lanes.first);
       const float* rows = use.rows;
       specialised(a, [&](auto streams, auto) {
         for (int64_t t = chunk.begin; t < chunk.end; ++t, rows += 2 * a.rank) {
           const Token x = load_token(a, chunk.batch, t, lanes);
-          advance<streams.value, Reads::kAfter>(a, x, rows, use);
+          next_token<streams.value, Reads::kAfter>(a, x, rows, use);
           time += x.delta;
         }
       });
-      store_state(a, use.state, lanes, state);
+      store_state(a, use.state, lanes, after);
       store(elapsed + lanes.first, time);
     });
   }
 }
 
-void join(const Arguments& a, Range channels, const float* elapsed, const float* from, float* to) {
-  for_lanes(a, channels, [&](Lanes lanes) {
+void join(const Arguments& a, Groups groups, const float* from, const float* elapsed, float* to) {
+  for_lanes(a, groups, [&](Lanes lanes) {
     const Floats time = load(elapsed + lanes.first);
     for (int64_t i = 0; i < streams_of(a) * a.rank; ++i) {
       const int64_t at = i * a.line + lanes.first;
