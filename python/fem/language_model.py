@@ -151,7 +151,8 @@ class LanguageModel(nn.Module):
     def loglikelihood(self, context: str, continuation: str) -> Likelihood:
         """How likely the continuation is after the context: (nats, whether greedy decoding gives it).
 
-        The context may be empty. The two are tokenized as one text; the tokens that reach beyond the context count.
+        The context may be empty. White space at its end belongs to the continuation, whose tokens are those of the whole
+        text behind as many as the context alone has: the rule of the lm-evaluation-harness.
         """
         return self.loglikelihoods([(context, continuation)])[0]
 

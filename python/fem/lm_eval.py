@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-
 from fem._generate import GenerateOptions, generate_texts
 from fem._likelihood import BATCH_TOKENS, Scored, likelihoods, pair
 from fem.language_model import LanguageModel
@@ -81,7 +79,7 @@ class FemLM(LM):  # type: ignore[misc]  # the harness is not typed
         """(log-likelihood in nats, whether greedy decoding gives it) of each (context, continuation)."""
         scores: list[tuple[float, bool]] = []
         for some in _in_parts(requests, disable_tqdm):
-            sequences = [self._fitting(self._pair(*request.args)) for request in some]
+            sequences = [self._fitting(pair(self.tokenizer, *request.args)) for request in some]
             scores += (
                 (score.log_probability, score.greedy) for score in likelihoods(self.model, sequences, self.batch_tokens)
             )
@@ -130,9 +128,6 @@ class FemLM(LM):  # type: ignore[misc]  # the harness is not typed
         if given:
             raise ValueError(f"FemLM: the task asks for generation with {', '.join(given)}, which is not known here")
         return options
-
-    def _pair(self, context: str, continuation: str) -> Scored:
-        return pair(self.tokenizer, *torch.classes.fem.ScoredRows.parted_before_space(context, continuation))
 
     def _longest(self) -> int:
         return sys.maxsize if self.max_length is None else self.max_length
