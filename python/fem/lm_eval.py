@@ -1,7 +1,8 @@
 """Language models in the lm-evaluation-harness: `simple_evaluate(model=FemLM(folder), tasks=["lambada_openai"])`.
 
-Needs lm_eval: `pip install "fem[lm_eval]"`. Where this module is imported, the harness also knows the model by name:
-`simple_evaluate("fem", "pretrained=runs/small", ...)`.
+Needs the extra: `pip install "free-energy-mixer[lm-eval]"`. Where this module is imported, the harness also knows the
+model by name: `simple_evaluate("fem", "pretrained=runs/small", ...)`. Its command does not look for models of other
+packages; `python -m fem.lm_eval --model fem --model_args pretrained=runs/small --tasks ...` is that command with ours.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ try:
     from lm_eval.models.utils import normalize_gen_kwargs
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
 except ImportError as error:
-    raise ImportError('fem.lm_eval needs lm_eval: pip install "fem[lm_eval]"') from error
+    raise ImportError('fem.lm_eval needs lm_eval: pip install "free-energy-mixer[lm-eval]"') from error
 
 from tqdm import tqdm
 
@@ -120,7 +121,7 @@ class FemLM(LM):  # type: ignore[misc]  # the harness is not typed
     def _options(self, request: Instance) -> dict[str, Any]:
         given: dict[str, Any] = dict(normalize_gen_kwargs(request.args[1], self.max_gen_toks))
         options = {"max_tokens": given.pop("max_gen_toks"), "stop": given.pop("until")}
-        temperature = given.pop("temperature", 1.0)
+        temperature = given.pop("temperature", 1.0)  # the default of Hugging Face, which tasks are written for
         options["temperature"] = temperature if given.pop("do_sample") else 0.0
         for name in ("top_k", "top_p", "repetition_penalty"):
             if name in given:
@@ -151,3 +152,9 @@ def _in_parts(requests: Sequence[Instance], disable_tqdm: bool) -> Iterator[Sequ
             part = requests[first : first + SCORED_AT_ONCE]
             yield part
             bar.update(len(part))
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

@@ -9,8 +9,8 @@
 
 namespace fem {
 
-// The likeliest continuation is the answer. What is scored is a space and the continuation after the context, also where
-// there is no context or it ends in white space: the lm-evaluation-harness's target_delimiter.
+// The likeliest continuation is the answer. What is scored is a space and the continuation after the context, also
+// where there is no context or it ends in white space: the lm-evaluation-harness's target_delimiter.
 struct Question {
   std::vector<Continuation> choices;
   size_t gold = 0;

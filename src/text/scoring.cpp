@@ -19,12 +19,12 @@ using Tokens = std::vector<int64_t>;
 int64_t inputs_of(const ScoredTokens& sequence) { return static_cast<int64_t>(sequence.tokens.size()) - 1; }
 
 // What Python's str.rstrip takes off, and so the harness.
-constexpr std::string_view kSpaces[] = {
-    "\t",           "\n",           "\v",           "\f",           "\r",           "\x1c",         "\x1d",
-    "\x1e",         "\x1f",         " ",            "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80",
-    "\xe2\x80\x81", "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86", "\xe2\x80\x87",
-    "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f",
-    "\xe3\x80\x80"};
+constexpr std::string_view kSpaces[] = {"\t",           "\n",           "\v",           "\f",           "\r",
+                                        "\x1c",         "\x1d",         "\x1e",         "\x1f",         " ",
+                                        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
+                                        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
+                                        "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
+                                        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
 
 // The bytes of white space at the end of text.
 size_t trailing_space(std::string_view text) {

@@ -211,7 +211,8 @@ TEST_F(TokenizerFiles, ALongDocumentIsOneText) {
   const at::Tensor tokens = stream.read(0, stream.size());
   const int64_t* first = tokens.const_data_ptr<int64_t>();
   EXPECT_EQ(std::count(first, first + tokens.numel(), foreign->separator()), 1);
-  EXPECT_TRUE(foreign->decode({first, first + tokens.numel()}) == text) << "of which a difference would fill the screen";
+  EXPECT_TRUE(foreign->decode({first, first + tokens.numel()}) == text)
+      << "of which a difference would fill the screen";
 }
 
 TEST_F(TokenizerFiles, TheSeparatorIsWhateverPieceTheModelHas) {
