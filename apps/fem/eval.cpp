@@ -142,7 +142,8 @@ void evaluate_tasks(const EvalArguments& arguments, Evaluated& evaluated) {
             {"accuracy", score.accuracy},
             {"standard_error", score.standard_error},
             {"normalized_accuracy", score.normalized_accuracy},
-            {"perplexity", score.perplexity}});
+            {"perplexity", score.perplexity},
+            {"log_probabilities", score.log_probabilities}});
   }
   if (const auto count = static_cast<double>(arguments.tasks.size()); count > 1)
     table.add({"mean", "", percent(accuracy / count), "", percent(normalized / count), ""});
@@ -177,8 +178,9 @@ void add_eval_command(CLI::App& app) {
       "  query, choices, gold                 multiple choice (ARC, PIQA, COPA, ...)\n"
       "  context_options, continuation, gold  several beginnings (WinoGrande)\n"
       "  context, continuation                is it what greedy decoding gives? (LAMBADA)\n"
-      "The answer is the likeliest continuation; normalised: by log-likelihood a byte. Perplexity is that of the "
-      "right continuation, a whole one, not a token.\n"
+      "Scored is a space and the continuation after the context, tokenized as the lm-evaluation-harness does. The "
+      "answer is the likeliest; normalised: by log-likelihood a character. Perplexity is that of the right "
+      "continuation, a whole one, not a token. --json records every log-likelihood.\n"
       "\n"
       "Examples:\n"
       "  fem eval runs/demo\n"

@@ -27,7 +27,7 @@ struct GenerateArguments {
   std::vector<std::string> prompts, stops;
   int64_t samples = 1;
   bool uncached = false, quiet = false;
-  GenerateOptions options{.temperature = 0.8};
+  GenerateOptions options;
 };
 
 // All of a file or of what is piped in, without the line end that editors and echo add.

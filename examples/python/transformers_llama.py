@@ -1,6 +1,6 @@
 """A Llama whose attention is the Free Energy Mixer: a little training, then generation with and without a cache.
 
-pip install "fem[transformers]"
+pip install "free-energy-mixer[transformers]"
 """
 
 import torch

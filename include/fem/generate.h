@@ -12,7 +12,7 @@ namespace fem {
 
 struct GenerateOptions {
   int64_t max_tokens = 200;
-  double temperature = 1.0;         // 0: greedy
+  double temperature = 0.8;         // 0: greedy, 1: as learned
   std::optional<int64_t> top_k;     // only the k likeliest
   std::optional<double> top_p;      // only the likeliest that hold this much probability
   double repetition_penalty = 1.0;  // > 1: tokens seen before become less likely (Keskar et al. 2019)

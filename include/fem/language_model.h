@@ -32,6 +32,8 @@ int64_t parameter_count(const std::vector<ParameterSpec>& parameters);
 
 using LanguageModelState = BackboneState;
 
+class BoundLanguageModel;
+
 class LanguageModelImpl : public torch::nn::Module {
  public:
   explicit LanguageModelImpl(const LanguageModelOptions& options);
@@ -51,14 +53,14 @@ class LanguageModelImpl : public torch::nn::Module {
 
   Trace trace(const at::Tensor& tokens, const Batch& batch = {});
 
+  // The same as a function of the parameters, for those that go on for longer than a call.
+  const std::shared_ptr<const BoundLanguageModel>& bound() const { return bound_; }
+
   const LanguageModelOptions options;
   bool recompute = false;  // trade time for memory: keep only the input of each block for backward
 
  private:
-  at::Tensor embed(const at::Tensor& tokens) const;
-
-  at::Tensor embedding_, head_;
-  std::shared_ptr<const BoundBackbone> backbone_;
+  std::shared_ptr<const BoundLanguageModel> bound_;
 };
 
 class LanguageModel : public torch::nn::ModuleHolder<LanguageModelImpl> {

@@ -10,9 +10,8 @@ The reads alone are in `fem.ops`, whole language models in `fem.language_model`,
 `fem.reference`, models of Hugging Face in `fem.huggingface`, and the lm-evaluation-harness in `fem.lm_eval`.
 """
 
-from importlib.metadata import version
-
 from fem import ops
+from fem._library import version
 from fem.config import FreeEnergyMixerConfig, LetterChoice
 from fem.language_model import GenerateOptions, LanguageModel, LanguageModelState
 from fem.language_model_config import LanguageModelConfig
@@ -21,7 +20,7 @@ from fem.reference import ReferenceReport, load_reference
 from fem.state import Cache, MixerState
 from fem.tokenizer import ByteTokenizer, SentencePieceTokenizer, load_tokenizer
 
-__version__ = version("fem")
+__version__ = version()
 __all__ = [
     "ByteTokenizer",
     "Cache",

@@ -1,4 +1,4 @@
-"""Text out of a model, a token at a time. Which token comes next is decided in C++, for every language alike."""
+"""Text out of a model, a token at a time. The tokens are made in C++, for every language alike."""
 
 from __future__ import annotations
 
@@ -10,34 +10,31 @@ import torch
 from torch import Tensor
 
 from fem import _library  # noqa: F401
-from fem._inference import inference
-from fem._model_state import LanguageModelState
 from fem.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from fem.language_model import LanguageModel
 
-# A prompt is read in pieces of so many tokens: what a piece needs besides the state stays bounded.
-PIECE = int(torch.classes.fem.Generation.prompt_piece())
+MAX_TOKENS, TEMPERATURE, REPETITION_PENALTY, SEED = torch.classes.fem.GenerateOptions.defaults()
 
 
 @dataclass(frozen=True)
 class GenerateOptions:
     """How `LanguageModel.generate` continues a text."""
 
-    max_tokens: int = 200
+    max_tokens: int = MAX_TOKENS
     """At most so many new tokens."""
-    temperature: float = 1.0
-    """0: greedy."""
+    temperature: float = TEMPERATURE
+    """0: greedy, 1: as learned."""
     top_k: int | None = None
     """Only the k likeliest tokens."""
     top_p: float | None = None
     """Only the likeliest tokens that hold this much probability."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = REPETITION_PENALTY
     """Above 1: tokens seen before become less likely (Keskar et al. 2019)."""
     stop: str | Sequence[str] = ()
     """The text ends before any of these."""
-    seed: int = 0
+    seed: int = SEED
     """The same seed gives the same text."""
 
     def __post_init__(self) -> None:
@@ -66,13 +63,13 @@ def stream_texts(
 ) -> Iterator[tuple[int, str]]:
     """(row, new text) as it is made."""
     tokenizer = model.require_tokenizer()
-    generation = _generation(model, prompts, options, tokenizer.separator)
+    generator = model._generator(prompts, options, tokenizer.separator)
     writers = [TextWriter(tokenizer, prompt[-1], tuple(options.stop)) for prompt in prompts]
-    for row, token in _new_tokens(model, prompts, generation):
+    for row, token in _new_tokens(generator):
         if text := writers[row].write(token):
             yield row, text
         if writers[row].stopped:
-            generation.stop(row)
+            generator.stop(row)
     for row, writer in enumerate(writers):
         if text := writer.finish():
             yield row, text
@@ -87,7 +84,7 @@ def generate_tokens(model: LanguageModel, prompts: Tensor, options: GenerateOpti
     end = None if model.tokenizer is None else model.tokenizer.separator
     given: list[list[int]] = prompts.tolist()
     rows: list[list[int]] = [[] for _ in given]
-    for row, token in _new_tokens(model, given, _generation(model, given, options, end)):
+    for row, token in _new_tokens(model._generator(given, options, end)):
         rows[row].append(token)
     return [torch.tensor(row, dtype=prompts.dtype, device=prompts.device) for row in rows]
 
@@ -115,39 +112,7 @@ class TextWriter:
         return str(self._text.finish())
 
 
-def _generation(model: LanguageModel, prompts: Sequence[list[int]], options: GenerateOptions, end: int | None) -> Any:
-    return torch.classes.fem.Generation(options._in_cpp(end), list(prompts), model.config.vocab_size)
-
-
-def _new_tokens(model: LanguageModel, prompts: Sequence[list[int]], generation: Any) -> Iterator[tuple[int, int]]:
+def _new_tokens(generator: Any) -> Iterator[tuple[int, int]]:
     """(row, token) of every row that is being written in turn."""
-    device = model.embedding.weight.device
-    state = LanguageModelState()
-    tokens: list[int] = []
-    while rows := generation.rows():
-        with inference(model):
-            if not tokens:
-                logits, state = _read(model, prompts, state)
-            else:
-                logits = model(torch.tensor(tokens, device=device)[:, None], state=state)[:, -1]
-        yield from zip(rows, generation.choose(logits))
-        kept = generation.advance()
-        if 0 < len(kept) < len(rows):
-            state = state.select(torch.tensor(kept, dtype=torch.int64, device=device))
-        tokens = generation.newest()
-
-
-def _read(
-    model: LanguageModel, prompts: Sequence[list[int]], state: LanguageModelState
-) -> tuple[Tensor, LanguageModelState]:
-    """The logits after each prompt, [B, vocab_size], and what the model remembers of them."""
-    device = model.embedding.weight.device
-    tokens, mask, places = torch.classes.fem.Generation.padded(list(prompts))
-    for begin in range(0, tokens.shape[1], PIECE):
-        real = None if mask is None else mask[:, begin : begin + PIECE].to(device)
-        hidden = model.hidden(tokens[:, begin : begin + PIECE].to(device), mask=real, state=state)
-    logits = model.logits(hidden[:, -1])
-    if places is None:
-        return logits, state
-    places = places.to(device)
-    return logits[places], state.select(places)
+    while made := generator.next():
+        yield from made

@@ -34,12 +34,10 @@ class Scored(NamedTuple):
 
 
 def pair(tokenizer: Tokenizer, context: str, continuation: str) -> Scored:
-    """A separator, context and continuation; scored from the first token on that is not the context's."""
-    if not continuation:
-        raise ValueError(f"loglikelihood: expected a continuation, got an empty one after the context {context!r}")
-    whole = tokenizer.encode(context + continuation)
-    start = torch.classes.fem.ScoredRows.first_beyond(tokenizer.encode(context), whole)
-    return Scored([tokenizer.separator, *whole], 1 + int(start))
+    """A separator, context and continuation, of which the continuation is scored."""
+    context, continuation = torch.classes.fem.ScoredRows.parted_before_space(context, continuation)
+    known, whole = tokenizer.encode(context), tokenizer.encode(context + continuation)
+    return Scored(*torch.classes.fem.ScoredRows.pair(tokenizer.separator, known, whole))
 
 
 def likelihoods(model: LanguageModel, sequences: Sequence[Scored], batch_tokens: int) -> list[Likelihood]:

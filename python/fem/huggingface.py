@@ -1,7 +1,7 @@
 """The mixer in models of Hugging Face transformers: `replace_attention(model)`, then train and `generate` as before.
 
-Needs transformers: `pip install "fem[transformers]"`. `save_pretrained` writes the mixers' weights with the model's and
-their options with its configuration. To load such a model, build it first:
+Needs the extra: `pip install "free-energy-mixer[transformers]"`. `save_pretrained` writes the mixers' weights with the
+model's and their options with its configuration. To load such a model, build it first:
 
     config = LlamaConfig.from_pretrained(folder)
     model = replace_attention(LlamaForCausalLM(config), **config.free_energy_mixer)
@@ -22,7 +22,7 @@ from fem.mixer import FreeEnergyMixer
 try:
     from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel
 except ImportError as error:
-    raise ImportError('fem.huggingface needs transformers: pip install "fem[transformers]"') from error
+    raise ImportError('fem.huggingface needs transformers: pip install "free-energy-mixer[transformers]"') from error
 
 from fem._huggingface_cache import FemCacheLayer, layer_in
 

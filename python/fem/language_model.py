@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fem._files import model_folder, read_bytes, write_atomically
 from fem._generate import GenerateOptions, generate_texts, generate_tokens, stream_texts
@@ -29,7 +28,7 @@ class LanguageModel(nn.Module):
     """tokens [B, T] -> logits [B, T, vocab_size]: embedding, backbone, head.
 
     The backbone is one call of the C++ core on parameters held here. `torch.manual_seed` gives the same initial weights
-    here and in C++; the same weights give the same numbers up to rounding.
+    here and in C++, and the same weights give bitwise the same numbers.
 
     Args:
         config: the options.
@@ -59,7 +58,7 @@ class LanguageModel(nn.Module):
         self._names = tuple(names)
         with torch.device("meta"):
             self.embedding = nn.Embedding(config.vocab_size, config.n_embd)
-            add_parameters(self, self._names, shapes)
+            add_parameters(self, self._names, shapes, norm_eps=config.norm_eps)
             tied = config.tie_embeddings
             self.head = None if tied else nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.to(dtype or torch.get_default_dtype()).to_empty(device=device or torch.get_default_device())
@@ -118,7 +117,9 @@ class LanguageModel(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The head: [..., D] -> [..., vocab_size]."""
-        return functional.linear(hidden, self.embedding.weight if self.head is None else self.head.weight)
+        head = parameters_of(self, ["embedding.weight" if self.head is None else "head.weight"])
+        y: Tensor = torch.ops.fem.project(hidden, head, [])[0]
+        return y
 
     @overload
     def generate(self, prompt: str, **options: object) -> str: ...
@@ -130,7 +131,8 @@ class LanguageModel(nn.Module):
         """Continues a text, several at once, or tokens [B, T]; returns what is new.
 
         A text begins with the tokenizer's separator and ends where the model predicts it. What becomes of a prompt does
-        not depend on those beside it. Greedy text is that of `fem generate`; random numbers are torch's.
+        not depend on those beside it, and is that of `fem generate`. The library makes the tokens from the model's
+        parameters: `forward`, and hooks on the model, are not called.
 
         Args:
             prompt: text, texts, or tokens, which are taken as they are.
@@ -151,7 +153,8 @@ class LanguageModel(nn.Module):
     def loglikelihood(self, context: str, continuation: str) -> Likelihood:
         """How likely the continuation is after the context: (nats, whether greedy decoding gives it).
 
-        The context may be empty. The two are tokenized as one text; the tokens that reach beyond the context count.
+        The context may be empty. White space at its end belongs to the continuation, whose tokens are those of the
+        whole text behind as many as the context alone has: the rule of the lm-evaluation-harness.
         """
         return self.loglikelihoods([(context, continuation)])[0]
 
@@ -205,6 +208,12 @@ class LanguageModel(nn.Module):
 
     def _weights(self) -> list[Tensor]:
         return parameters_of(self, self._names)
+
+    def _generator(self, prompts: Sequence[list[int]], options: GenerateOptions, end: int | None) -> Any:
+        """Makes the tokens that follow the prompts; a row stops after the token `end`."""
+        config = self.config.options_json()
+        weights = parameters_of(self, torch.ops.fem.language_model_parameters(config)[0])
+        return torch.classes.fem.Generator(options._in_cpp(end), list(prompts), config, weights)
 
     def _check(
         self, tokens: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None, state: LanguageModelState | None

@@ -41,12 +41,16 @@ class LanguageModelConfig:
         _check(isinstance(self.mixer, dict), f"expected mixer to be a dict of mixer options, got {self.mixer!r}")
         check_plain("language model options", {name: value for name, value in vars(self).items() if name != "mixer"})
         check_plain("mixer options", self.mixer)
-        self.mixer = json.loads(torch.ops.fem.language_model_config(json.dumps(vars(self))))["mixer"]
+        self.mixer = json.loads(torch.ops.fem.language_model_config(self.options_json()))["mixer"]
 
     def mixer_config(self) -> FreeEnergyMixerConfig:
         """The options of each block's mixer."""
         sizes = {"n_embd": self.n_embd, "n_head": self.n_head}
         return FreeEnergyMixerConfig.from_json(json.dumps(sizes | self.mixer))
+
+    def options_json(self) -> str:
+        """All fields, as operators take them."""
+        return json.dumps(vars(self))
 
     def backbone_json(self) -> str:
         """The fields of the backbone, as its operators take them."""

@@ -1,7 +1,8 @@
 """Language models in the lm-evaluation-harness: `simple_evaluate(model=FemLM(folder), tasks=["lambada_openai"])`.
 
-Needs lm_eval: `pip install "fem[lm_eval]"`. Where this module is imported, the harness also knows the model by name:
-`simple_evaluate("fem", "pretrained=runs/small", ...)`.
+Needs the extra: `pip install "free-energy-mixer[lm-eval]"`. Where this module is imported, the harness also knows the
+model by name: `simple_evaluate("fem", "pretrained=runs/small", ...)`. Its command does not look for models of other
+packages; `python -m fem.lm_eval --model fem --model_args pretrained=runs/small --tasks ...` is that command with ours.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-import torch
 
 from fem._generate import GenerateOptions, generate_texts
 from fem._likelihood import BATCH_TOKENS, Scored, likelihoods, pair
@@ -25,7 +24,7 @@ try:
     from lm_eval.models.utils import normalize_gen_kwargs
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
 except ImportError as error:
-    raise ImportError('fem.lm_eval needs lm_eval: pip install "fem[lm_eval]"') from error
+    raise ImportError('fem.lm_eval needs lm_eval: pip install "free-energy-mixer[lm-eval]"') from error
 
 from tqdm import tqdm
 
@@ -81,7 +80,7 @@ class FemLM(LM):  # type: ignore[misc]  # the harness is not typed
         """(log-likelihood in nats, whether greedy decoding gives it) of each (context, continuation)."""
         scores: list[tuple[float, bool]] = []
         for some in _in_parts(requests, disable_tqdm):
-            sequences = [self._fitting(self._pair(*request.args)) for request in some]
+            sequences = [self._fitting(pair(self.tokenizer, *request.args)) for request in some]
             scores += (
                 (score.log_probability, score.greedy) for score in likelihoods(self.model, sequences, self.batch_tokens)
             )
@@ -122,7 +121,7 @@ class FemLM(LM):  # type: ignore[misc]  # the harness is not typed
     def _options(self, request: Instance) -> dict[str, Any]:
         given: dict[str, Any] = dict(normalize_gen_kwargs(request.args[1], self.max_gen_toks))
         options = {"max_tokens": given.pop("max_gen_toks"), "stop": given.pop("until")}
-        temperature = given.pop("temperature", 1.0)
+        temperature = given.pop("temperature", 1.0)  # the default of Hugging Face, which tasks are written for
         options["temperature"] = temperature if given.pop("do_sample") else 0.0
         for name in ("top_k", "top_p", "repetition_penalty"):
             if name in given:
@@ -130,9 +129,6 @@ class FemLM(LM):  # type: ignore[misc]  # the harness is not typed
         if given:
             raise ValueError(f"FemLM: the task asks for generation with {', '.join(given)}, which is not known here")
         return options
-
-    def _pair(self, context: str, continuation: str) -> Scored:
-        return pair(self.tokenizer, *torch.classes.fem.ScoredRows.parted_before_space(context, continuation))
 
     def _longest(self) -> int:
         return sys.maxsize if self.max_length is None else self.max_length
@@ -156,3 +152,9 @@ def _in_parts(requests: Sequence[Instance], disable_tqdm: bool) -> Iterator[Sequ
             part = requests[first : first + SCORED_AT_ONCE]
             yield part
             bar.update(len(part))
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

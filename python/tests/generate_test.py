@@ -1,5 +1,7 @@
 """Generation: cached and batched gives what one text at a time and nothing remembered gives."""
 
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from fem import LanguageModel
+from fem import ByteTokenizer, GenerateOptions, LanguageModel
 from fem.tokenizer import Tokenizer
 from small_models import KINDS, random_model
 
@@ -53,11 +55,17 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
     assert model.generate([]) == [] and model.generate("a", max_tokens=0) == ""
 
 
-def test_long_prompts_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompts_are_read_in_pieces() -> None:
     model = random_model("rnn_decay")
-    whole = model.generate(PROMPTS, max_tokens=8, temperature=0)
-    monkeypatch.setattr("fem._generate.PIECE", 3)
-    assert model.generate(PROMPTS, max_tokens=8, temperature=0) == whole
+    prompts = ["to be or not to be " * 250, "x"]  # more than two pieces of 2,048 tokens
+    expected = [uncached(model, prompt, 3) for prompt in prompts]
+    options = GenerateOptions(max_tokens=3, temperature=0)
+    generator = model._generator([model.encode(prompt) for prompt in prompts], options, 256)
+    made: list[list[int]] = [[], []]
+    while rows := generator.next():
+        for row, token in rows:
+            made[row].append(token)
+    assert made == expected
 
 
 @pytest.mark.parametrize("narrow", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}])
@@ -91,7 +99,7 @@ def test_draws_follow_the_probabilities() -> None:
     model = constant({ord("a"): 3.0, ord("b"): 2.0, ord("c"): 1.0})
 
     def drawn(**options: Any) -> dict[str, float]:
-        return shares("".join(model.generate([""] * 20, max_tokens=50, **options)))
+        return shares("".join(model.generate([""] * 20, max_tokens=50, **{"temperature": 1.0, **options})))
 
     assert drawn() == pytest.approx({"a": 0.665, "b": 0.245, "c": 0.090}, abs=0.05)
     assert drawn(temperature=0.5) == pytest.approx({"a": 0.867, "b": 0.117, "c": 0.016}, abs=0.05)
@@ -117,22 +125,28 @@ def test_a_predicted_separator_ends_the_text() -> None:
     assert [len(row) - 1 for row in tokens] == lengths and all(row[-1] == 256 for row in tokens)
 
 
+class Said:
+    """In place of the library's Generator: makes the bytes of a text, again and again."""
+
+    def __init__(self, said: bytes, max_tokens: int) -> None:
+        self.left = [said[place % len(said)] for place in range(max_tokens)]
+
+    def next(self) -> list[tuple[int, int]]:
+        return [(0, self.left.pop(0))] if self.left else []
+
+    def stop(self, row: int) -> None:
+        self.left = []
+
+
 class Script(LanguageModel):
-    """Says the same text always: at each place its byte is certain."""
+    """Says the same text always."""
 
     def __init__(self, said: str) -> None:
-        model = random_model()
-        super().__init__(model.config, model.tokenizer)
+        super().__init__(random_model().config, ByteTokenizer())
         self.said = said.encode()
-        self.place = 0
 
-    def hidden(self, tokens: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        return tokens[..., None].float()
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        byte = self.said[self.place % len(self.said)]
-        self.place += 1
-        return torch.full((*hidden.shape[:-1], 257), -100.0).index_fill(-1, torch.tensor(byte), 100.0)
+    def _generator(self, prompts: Any, options: GenerateOptions, end: int | None) -> Said:
+        return Said(self.said, options.max_tokens)
 
 
 @pytest.mark.parametrize(
@@ -212,19 +226,34 @@ def test_drawn_text_is_that_of_the_command(options: dict[str, Any], tmp_path: Pa
     # All logits are well apart, so that rounding cannot change a draw.
     model = constant({ord(letter): 3 - index / 2 for index, letter in enumerate("abcdefgh")})
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
-    text = model.generate("", max_tokens=40, temperature=0.8, **options)
+    text = model.generate("", max_tokens=40, **options)
     assert len(set(text)) > 2
     assert in_cpp(model, tmp_path, *words) == text + "\n"
 
 
-def test_equal_prompts_are_read_once() -> None:
-    model, read = random_model("gla"), []
-    whole = model.generate([PROMPTS[0], PROMPTS[3], PROMPTS[0]], max_tokens=8, seed=1)
-    hidden = model.hidden
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "hidden", lambda tokens, *a, **k: (read.append(tokens.shape), hidden(tokens, *a, **k))[1])
-        assert model.generate([PROMPTS[0], PROMPTS[3], PROMPTS[0]], max_tokens=8, seed=1) == whole
-    assert [shape[0] for shape in read[:2]] == [2, 3]
+def test_what_cannot_be_is_never_written(tmp_path: Path) -> None:
+    never = {token: -math.inf for token in range(257)}
+    model = constant(never | {ord("a"): 1.0, ord("b"): 0.0})
+    for options in ({}, {"temperature": 5.0}, {"top_k": 100}, {"top_p": 1.0}, {"repetition_penalty": 3.0}):
+        text = model.generate("", max_tokens=40, **options)
+        assert set(text) == {"a", "b"}
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+        assert in_cpp(model, tmp_path, *words) == text + "\n"
+    assert model.loglikelihood("", "c") == (-math.inf, False)
+    assert model.loglikelihood("", "a") == (pytest.approx(-math.log(1 + math.exp(-1)), rel=1e-3), True)
+    model = constant(never)
+    with pytest.raises(ValueError, match="^generate: expected finite logits, but the model's are not"):
+        model.generate("")
+    with pytest.raises(ValueError, match="^likelihood: the model's logits are not numbers"):
+        model.loglikelihood("", "c")
+
+
+def test_the_defaults_are_those_of_the_command() -> None:
+    program = Path(sys.executable).parent / "fem"
+    shown = subprocess.run([program, "generate", "--help"], capture_output=True, text=True, check=True).stdout
+    for name in ("max_tokens", "temperature", "repetition_penalty", "seed"):
+        [default] = re.findall(rf"--{name.replace('_', '-')} [NX]=(\S+)", shown)
+        assert float(default) == getattr(GenerateOptions(), name)
 
 
 class Letters(Tokenizer):

@@ -231,5 +231,5 @@ def test_fem_does_not_need_transformers(monkeypatch: pytest.MonkeyPatch) -> None
     assert subprocess.run([sys.executable, "-c", command], capture_output=True, text=True).stdout == "False\n"
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "fem.huggingface")
-    with pytest.raises(ImportError, match=r'pip install "fem\[transformers\]"'):
+    with pytest.raises(ImportError, match=r'pip install "free-energy-mixer\[transformers\]"'):
         importlib.import_module("fem.huggingface")

@@ -126,14 +126,14 @@ def test_cpp_computes_the_same(kind: str, tmp_path: Path) -> None:
     model = random_model(kind, tie_embeddings=kind in ("softmax", "attention"))
     model.save_pretrained(tmp_path)
     row, borders = some_tokens(1, 70), torch.tensor([0, 3, 40, 70], dtype=torch.int32)
-    assert error(model(row, borders), in_cpp(tmp_path, {"tokens": row, "cu_seqlens": borders})) < CLOSE
+    assert torch.equal(model(row, borders), in_cpp(tmp_path, {"tokens": row, "cu_seqlens": borders}))
 
 
 @pytest.mark.parametrize("kind", ["gla", "attention"])
 def test_cpp_computes_the_same_of_a_batch(kind: str, tmp_path: Path) -> None:
     model, tokens = random_model(kind), some_tokens(2, 70)
     model.save_pretrained(tmp_path)
-    assert error(model(tokens), in_cpp(tmp_path, {"tokens": tokens})) < CLOSE
+    assert torch.equal(model(tokens), in_cpp(tmp_path, {"tokens": tokens}))
 
 
 def test_a_folder_brings_the_model_back(kind: str, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_likelihoods_are_those_of_the_logits(kind: str) -> None:
     for (context, continuation), (nats, _) in zip(pairs, alone):
         tokens = torch.tensor([[256, *(context + continuation).encode()]])
         each = model(tokens)[0, :-1].log_softmax(-1).gather(1, tokens[0, 1:, None])
-        assert nats == pytest.approx(each[len(context) :].sum().item(), rel=1e-4)
+        assert nats == pytest.approx(each[len(context.rstrip()) :].sum().item(), rel=1e-4)
     for batch_tokens in (1, 30, 4096):
         packed = model.loglikelihoods(pairs, batch_tokens)
         assert [one.greedy for one in packed] == [one.greedy for one in alone]
@@ -312,5 +312,5 @@ def test_greedy_continuations_are_recognised() -> None:
     tokens = model.generate(torch.tensor([model.encode("To be")]), max_tokens=1, temperature=0)[0]
     answers = [model.loglikelihood("To be", chr(code)).greedy for code in range(128)]
     assert answers == [code == tokens.item() for code in range(128)]
-    with pytest.raises(ValueError, match="expected a continuation, got an empty one"):
+    with pytest.raises(ValueError, match='^likelihood: expected a continuation, got an empty one after "To be"$'):
         model.loglikelihood("To be", "")

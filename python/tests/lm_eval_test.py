@@ -2,7 +2,10 @@
 
 import json
 import math
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,11 @@ import pytest
 import torch
 from fem import ByteTokenizer, LanguageModel, SentencePieceTokenizer
 from fem.tokenizer import Tokenizer
+from sentencepiece import SentencePieceTrainer
 from small_models import random_model
 
-pytest.importorskip("lm_eval", reason='pip install "fem[lm_eval]"')
+pytest.importorskip("lm_eval", reason='pip install "free-energy-mixer[lm-eval]"')
+from fem._likelihood import pair  # noqa: E402
 from fem.lm_eval import FemLM  # noqa: E402
 from lm_eval.api.instance import Instance  # noqa: E402
 from lm_eval.api.model import TemplateLM  # noqa: E402
@@ -54,22 +59,36 @@ def model() -> LanguageModel:
     return random_model("gla")
 
 
+def write_task(folder: Path, name: str, task: dict[str, Any], questions: list[dict[str, Any]]) -> None:
+    """A task defined by a file beside a file of questions, as a user would."""
+    path = folder / f"{name}.jsonl"
+    path.write_text("\n".join(json.dumps(question) for question in questions))
+    common = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(path)}}}
+    # JSON is YAML.
+    (folder / f"{name}.yaml").write_text(json.dumps({"task": name, "test_split": "test"} | common | task))
+
+
 @pytest.fixture
-def results(
-    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Results and samples of all tasks, each defined by a file beside a file of questions, as a user would."""
+def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+    """Asks a model the tasks in tmp_path; returns the harness's results and samples."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    lines = "\n".join(json.dumps(question) for question in QUESTIONS)
-    (tmp_path / "questions.jsonl").write_text(lines)
-    common = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(tmp_path / "questions.jsonl")}}}
+
+    def ask(model: LanguageModel, *names: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        manager = TaskManager(include_path=str(tmp_path), include_defaults=False)
+        done: Any = simple_evaluate(FemLM(model), tasks=list(names), task_manager=manager, bootstrap_iters=0)
+        return done["results"], done["samples"]
+
+    return ask
+
+
+@pytest.fixture
+def results(model: LanguageModel, tmp_path: Path, evaluate: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Results and samples of all tasks."""
     for name, task in TASKS.items():
-        # JSON is YAML.
-        (tmp_path / f"{name}.yaml").write_text(json.dumps({"task": name, "test_split": "test"} | common | task))
-    manager = TaskManager(include_path=str(tmp_path), include_defaults=False)
-    done: Any = simple_evaluate(FemLM(model), tasks=list(TASKS), task_manager=manager, bootstrap_iters=0)
-    yield done["results"], done["samples"]
+        write_task(tmp_path, name, task, QUESTIONS)
+    found: tuple[dict[str, Any], dict[str, Any]] = evaluate(model, *TASKS)
+    return found
 
 
 def test_tasks_over_a_local_file(model: LanguageModel, results: tuple[dict[str, Any], dict[str, Any]]) -> None:
@@ -92,6 +111,79 @@ def test_tasks_over_a_local_file(model: LanguageModel, results: tuple[dict[str, 
     for sample, question in zip(samples["write"], QUESTIONS):
         expected = model.generate(question["question"], max_tokens=6, temperature=0, stop=["\n\n", "e"])
         assert sample["resps"] == [[expected]]
+
+
+# The forms that `fem eval --task` knows, and the harness's own tasks of them on the same files.
+FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "pairs": (  # as in its blimp
+        {"output_type": "multiple_choice", "doc_to_text": "", "doc_to_target": 0}
+        | {"doc_to_choice": "{{[sentence_good, sentence_bad]}}", "metric_list": [{"metric": "acc"}]},
+        [{"sentence_good": f"The cat {i} sleeps.", "sentence_bad": f"The cats {i} sleeps."} for i in range(12)],
+    ),
+    "choices": (
+        {"output_type": "multiple_choice", "doc_to_text": "{{query}}", "doc_to_target": "gold"}
+        | {"doc_to_choice": "choices", "metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}]},
+        [
+            {"query": query + str(i), "choices": [f"{i} cats", "naïve 日本", " a longer answer"], "gold": i % 3}
+            for i in range(8)
+            for query in ("Why?\n", "Because ", "To be or not")
+        ],
+    ),
+    "beginnings": (  # as in its winogrande
+        {"output_type": "multiple_choice", "doc_to_text": "gold", "doc_to_target": "continuation"}
+        | {"doc_to_choice": "context_options", "metric_list": [{"metric": "acc"}]},
+        [
+            {"context_options": [f"Ann and {i} so Ann", f"Ann and {i} so Eve "], "continuation": "ran.", "gold": i % 2}
+            for i in range(8)
+        ],
+    ),
+    "words": (  # as in its lambada_openai
+        {"output_type": "loglikelihood", "doc_to_text": "{{context}}", "doc_to_target": "{{' ' + continuation}}"}
+        | {"metric_list": [{"metric": "acc"}, {"metric": "perplexity"}]},
+        [{"context": f"He had {i}, and she had", "continuation": f"{i + 1}"} for i in range(8)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["bytes", "pieces", "pieces with a space"])
+def test_the_command_gives_the_harnesss_answers(kind: str, tmp_path: Path, evaluate: Any) -> None:
+    text = json.dumps(FORMS, indent=0)  # lines, as trainers want them
+    tokenizer: Tokenizer = ByteTokenizer()
+    if kind == "pieces":
+        tokenizer = SentencePieceTokenizer.train([text], 340)
+    elif kind == "pieces with a space":  # as Llama's
+        path = tmp_path / "other"
+        settings = {"model_type": "bpe", "byte_fallback": True, "remove_extra_whitespaces": False}
+        (tmp_path / "text.txt").write_text(text)
+        SentencePieceTrainer.train(
+            input=str(tmp_path / "text.txt"), model_prefix=str(path), vocab_size=340, minloglevel=2, **settings
+        )
+        tokenizer = SentencePieceTokenizer(f"{path}.model")
+    model = random_model("gla", vocab_size=tokenizer.vocab_size)
+    model.tokenizer = tokenizer
+    model.save_pretrained(tmp_path / "model")
+    for name, (task, questions) in FORMS.items():
+        write_task(tmp_path, name, task, questions)
+    scores, samples = evaluate(model, *FORMS)
+
+    files = [tmp_path / f"{name}.jsonl" for name in FORMS]
+    words = ["eval", tmp_path / "model", "--json", tmp_path / "found.jsonl", "--task", *files]
+    program = Path(sys.executable).parent / "fem"
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for line in (tmp_path / "found.jsonl").read_text().splitlines():
+        found = json.loads(line)
+        name = Path(found["task"]).stem
+        by_question = sorted(samples[name], key=lambda sample: sample["doc_id"])
+        expected = [[float(response[0][0]) for response in sample["resps"]] for sample in by_question]
+        assert len(found["log_probabilities"]) == len(expected) == len(FORMS[name][1])
+        for mine, theirs in zip(found["log_probabilities"], expected):
+            assert mine == pytest.approx(theirs, rel=1e-5)
+        assert found["accuracy"] == scores[name]["acc,none"]
+        if name == "choices":
+            assert found["normalized_accuracy"] == scores[name]["acc_norm,none"]
+        if name == "words":
+            assert found["perplexity"] == pytest.approx(scores[name]["perplexity,none"], rel=1e-4)
 
 
 def ask(kind: Any, *arguments: tuple[Any, ...]) -> list[Instance]:
@@ -127,21 +219,18 @@ class Split(TemplateLM):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("pieces", [0, 340])
-def test_context_and_continuation_are_parted_as_the_harness_does(model: LanguageModel, pieces: int) -> None:
+def test_context_and_continuation_are_parted_as_the_harness_does(pieces: int) -> None:
     text = " ".join(str(question) for question in QUESTIONS)
     tokenizer = SentencePieceTokenizer.train([text], pieces) if pieces else ByteTokenizer()
-    harness, lm = Split(tokenizer), FemLM(model)
-    lm.tokenizer = tokenizer
+    harness = Split(tokenizer)
     for context, continuation in [
         *(("The sky is", " blue"), ("The sky is ", "blue"), ("Two and two are \n", "four"), ("choices", "': ['moo'")),
+        *(("a\u00a0\u3000", "b"), ("a\x1c\x85", "b"), ("a\u200b", "b"), ("naïve ", "日本 ")),
         *((text[:middle], text[middle:]) for middle in range(20, 60)),
     ]:
         before, after = harness._encode_pair(context, continuation)
-        scored = lm._pair(context, continuation)
-        if scored.tokens[1 : 1 + len(before)] == before:
-            assert scored.tokens[scored.start :] == after
-        else:  # a token reaches over the border: the harness would leave it out
-            assert scored.start < 1 + len(before) and scored.tokens[1:][: len(before)] != before
+        scored = pair(tokenizer, context, continuation)
+        assert scored.tokens == [tokenizer.separator, *before, *after] and scored.start == 1 + len(before)
 
 
 def test_long_contexts_lose_their_beginning(model: LanguageModel) -> None:
@@ -174,6 +263,18 @@ def test_the_harness_knows_it_by_name(model: LanguageModel, tmp_path: Path) -> N
     model.save_pretrained(tmp_path)
     lm: Any = get_model("fem").create_from_arg_string(f"pretrained={tmp_path},max_length=64", {"batch_size": 8})
     assert isinstance(lm, FemLM) and lm.max_length == 64 and lm.tokenizer_name == "bytes"
+
+
+def test_the_harnesss_command_knows_it(model: LanguageModel, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "model")
+    write_task(tmp_path, "choose", TASKS["choose"], QUESTIONS)
+    words = ["--model", "fem", "--model_args", f"pretrained={tmp_path / 'model'}", "--include_path", tmp_path]
+    words += ["--tasks", "choose", "--output_path", tmp_path / "out"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "fem.lm_eval", "run", *map(str, words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "|choose|" in done.stdout and "acc_norm" in done.stdout
 
 
 def test_wrong_requests_are_refused(model: LanguageModel) -> None:

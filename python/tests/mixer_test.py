@@ -197,7 +197,8 @@ def test_parameters_are_where_their_names_say() -> None:
 def test_repr_names_options_and_shapes() -> None:
     text = repr(FreeEnergyMixer(small_config("gla", dropout=0.25)))
     assert "n_embd=32, n_head=4, prior_type='gla', dropout=0.25, conv_hidden=8, ssm_rank=4" in text
-    assert "(W_v): ParameterGroup(weight=(16, 32), bias=(16,))" in text
+    assert "(W_v): Linear(in_features=32, out_features=16, bias=True)" in text
+    assert "(fwd): ParameterGroup(" in text and "out_proj=(8, " in text
 
 
 def copied(mixer: FreeEnergyMixer) -> FreeEnergyMixer:

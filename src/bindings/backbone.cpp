@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bindings/language_model.h"
 #include "bindings/library.h"
 #include "bindings/parameters.h"
 #include "bindings/state.h"
@@ -71,15 +72,33 @@ void initialize_backbone(at::TensorList parameters, std::string_view config) {
   initialize_parameters(checked_backbone(config, parameters).parameters, parameters);
 }
 
-// Every field, checked.
-std::string language_model_config(std::string_view config) {
+struct LanguageModelConfig {
+  LanguageModelOptions options;
+  std::vector<ParameterSpec> parameters;
+};
+
+LanguageModelConfig parsed_language_model(std::string_view config) {
   const LanguageModelOptions options =
       language_model_options_from_json(backbone_json("language model options", config));
-  language_model_parameters(options);  // checks
-  return to_json(options).dump();
+  return {options, language_model_parameters(options)};
+}
+
+// Every field, checked.
+std::string language_model_config(std::string_view config) {
+  return to_json(parsed_language_model(config).options).dump();
+}
+
+NamesAndShapes language_model_names(std::string_view config) {
+  return names_and_shapes(parsed_once<parsed_language_model>(config).parameters);
 }
 
 }  // namespace
+
+std::shared_ptr<const BoundLanguageModel> bound_language_model(std::string_view config, at::TensorList parameters) {
+  const LanguageModelConfig& model = parsed_once<parsed_language_model>(config);
+  check_parameters("language model", model.parameters, parameters);
+  return std::make_shared<BoundLanguageModel>(model.options, parameters.vec());
+}
 
 void register_backbone(torch::Library& m) {
   m.def(
@@ -93,6 +112,7 @@ void register_backbone(torch::Library& m) {
   m.def("backbone_parameters(str config) -> (str[] names, Tensor[] shapes)", backbone_names);
   m.def("initialize_backbone(Tensor(a!)[] parameters, str config) -> ()", initialize_backbone);
   m.def("language_model_config(str config) -> str", language_model_config);
+  m.def("language_model_parameters(str config) -> (str[] names, Tensor[] shapes)", language_model_names);
 }
 
 }  // namespace fem

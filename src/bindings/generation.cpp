@@ -1,9 +1,11 @@
-// Generation but for the model, for languages that hold the model themselves: torch.classes.fem.Generation.
-#include "models/generation.h"
-
+// Generation for languages that hold the parameters themselves: torch.classes.fem.Generator.
 #include <torch/custom_class.h>
 
+#include <nlohmann/json.hpp>
+
+#include "bindings/language_model.h"
 #include "bindings/library.h"
+#include "models/generator.h"
 
 namespace fem {
 namespace {
@@ -27,17 +29,24 @@ struct GenerateOptionsHandle : torch::CustomClassHolder {
 };
 using GenerateOptionsPtr = c10::intrusive_ptr<GenerateOptionsHandle>;
 
-struct GenerationHandle : torch::CustomClassHolder {
-  GenerationHandle(const GenerateOptionsPtr& options, const std::vector<Tokens>& prompts, int64_t vocab_size)
-      : generation(options->options, prompts, vocab_size) {}
-  Generation generation;
-};
-using GenerationPtr = c10::intrusive_ptr<GenerationHandle>;
+// max_tokens, temperature, repetition_penalty, seed.
+std::tuple<int64_t, double, double, int64_t> generate_defaults() {
+  const GenerateOptions options;
+  return {options.max_tokens, options.temperature, options.repetition_penalty, static_cast<int64_t>(options.seed)};
+}
 
-std::tuple<at::Tensor, std::optional<at::Tensor>, std::optional<at::Tensor>> padded_texts(
-    const std::vector<Tokens>& texts) {
-  PaddedTexts all = padded(texts);
-  return {std::move(all.tokens), std::move(all.mask), std::move(all.places)};
+struct GeneratorHandle : torch::CustomClassHolder {
+  GeneratorHandle(const GenerateOptionsPtr& options, const std::vector<Tokens>& prompts, const std::string& config,
+                  const std::vector<at::Tensor>& parameters)
+      : generator(bound_language_model(config, parameters), prompts, options->options) {}
+  Generator generator;
+};
+using GeneratorPtr = c10::intrusive_ptr<GeneratorHandle>;
+
+std::vector<std::tuple<int64_t, int64_t>> next_tokens(const GeneratorPtr& self) {
+  std::vector<std::tuple<int64_t, int64_t>> made;
+  for (const auto& [row, token] : self->generator.next()) made.emplace_back(row, token);
+  return made;
 }
 
 }  // namespace
@@ -45,17 +54,12 @@ std::tuple<at::Tensor, std::optional<at::Tensor>, std::optional<at::Tensor>> pad
 void register_generation(torch::Library& library) {
   library.class_<GenerateOptionsHandle>("GenerateOptions")
       .def(torch::init<int64_t, double, std::optional<int64_t>, std::optional<double>, double, std::optional<int64_t>,
-                       int64_t>());
-  library.class_<GenerationHandle>("Generation")
-      .def(torch::init<GenerateOptionsPtr, std::vector<Tokens>, int64_t>())
-      .def_static("padded", padded_texts)
-      .def_static("prompt_piece", [] { return kPromptPiece; })
-      .def("rows", [](const GenerationPtr& self) { return self->generation.rows(); })
-      .def("choose",
-           [](const GenerationPtr& self, const at::Tensor& logits) { return self->generation.choose(logits); })
-      .def("stop", [](const GenerationPtr& self, int64_t row) { self->generation.stop(row); })
-      .def("advance", [](const GenerationPtr& self) { return self->generation.advance(); })
-      .def("newest", [](const GenerationPtr& self) { return self->generation.newest(); });
+                       int64_t>())
+      .def_static("defaults", generate_defaults);
+  library.class_<GeneratorHandle>("Generator")
+      .def(torch::init<GenerateOptionsPtr, std::vector<Tokens>, std::string, std::vector<at::Tensor>>())
+      .def("next", next_tokens)
+      .def("stop", [](const GeneratorPtr& self, int64_t row) { self->generator.stop(row); });
 }
 
 }  // namespace fem

@@ -29,6 +29,11 @@ std::vector<std::tuple<double, bool>> results_of(const ScoredRowsPtr& self) {
   return results;
 }
 
+std::tuple<Tokens, int64_t> pair_of(int64_t separator, const Tokens& context, const Tokens& whole) {
+  ScoredTokens sequence = scored_pair(separator, context, whole);
+  return {std::move(sequence.tokens), sequence.begin};
+}
+
 std::tuple<std::string, std::string> parted(const std::string& context, const std::string& continuation) {
   Continuation text = parted_before_space({context, continuation});
   return {std::move(text.context), std::move(text.continuation)};
@@ -39,7 +44,7 @@ std::tuple<std::string, std::string> parted(const std::string& context, const st
 void register_scoring(torch::Library& library) {
   library.class_<ScoredRowsHandle>("ScoredRows")
       .def(torch::init<std::vector<std::tuple<Tokens, int64_t>>, int64_t, int64_t>())
-      .def_static("first_beyond", first_beyond)
+      .def_static("pair", pair_of)
       .def_static("parted_before_space", parted)
       .def("next", [](const ScoredRowsPtr& self) { return self->rows.next(); })
       .def("tokens", [](const ScoredRowsPtr& self) { return self->rows.tokens(); })

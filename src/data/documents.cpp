@@ -32,12 +32,12 @@ std::string read_bytes(const fs::path& path, uint64_t begin, uint64_t end) {
   return bytes;
 }
 
-// The next part of a file: to its end, or cut at a line; the lines of a .jsonl stay whole whatever they take.
+// The next part of a file: to its end, or cut before a line's end; the lines of a .jsonl stay whole whatever they take.
 std::string read_next(const TextFile& file, uint64_t begin) {
   for (uint64_t size = kPartBytes;; size *= 2) {
     std::string text = read_bytes(file.path, begin, std::min(begin + size + kLongestCharacter, file.bytes));
     if (begin + text.size() == file.bytes) return text;
-    const size_t cut = is_jsonl(file.path) ? text.rfind('\n') + 1 : cut_near(text, size);
+    const size_t cut = is_jsonl(file.path) ? text.rfind('\n') + 1 : cut_before_space(text, size);
     text.resize(cut);
     if (cut > 0) return text;
   }

@@ -43,7 +43,7 @@ struct TextParts {
   int64_t skipped = 0;  // files that are not UTF-8 text
 };
 
-// Reads every file once and cuts it at lines into parts of about 2 MB. Text is UTF-8 without zero bytes.
+// Reads every file once and cuts it at line ends into parts of about 2 MB. Text is UTF-8 without zero bytes.
 TextParts cut_into_parts(const std::vector<TextFile>& files);
 
 // The parts before and after the last `fraction` of the bytes, cut at a line where one is near.

@@ -101,7 +101,7 @@ class Workers {
       for_each_document(part, [&](std::string_view text, bool begins) {
         if (stopped(number)) return;
         if (begins) tokens.push_back(tokenizer_.separator());
-        const std::vector<int64_t> encoded = tokenizer_.encode(text);
+        const std::vector<int64_t> encoded = begins ? tokenizer_.encode(text) : tokenizer_.encode_more(text);
         tokens.insert(tokens.end(), encoded.begin(), encoded.end());
         job.written.bytes += static_cast<int64_t>(text.size());
       });

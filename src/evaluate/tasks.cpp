@@ -1,11 +1,11 @@
 #include "evaluate/tasks.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "text/utf8.h"
 #include "util/check.h"
 #include "util/progress.h"
 
@@ -14,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr const char* kDelimiter = " ";
 
 // One line of a task file; errors say where it is.
 class Line {
@@ -97,21 +99,9 @@ Question question_of(const Line& line) {
   return question;
 }
 
-bool is_space(char byte) { return std::isspace(static_cast<unsigned char>(byte)) != 0; }
-
-// As it is scored: with a space between the two unless there is white space already or no context, parted before it.
-Continuation joined(Continuation text) {
-  const auto& [context, continuation] = text;
-  if (!context.empty() && !is_space(context.back()) && !is_space(continuation.front()))
-    text.continuation.insert(0, " ");
-  return parted_before_space(text);
-}
-
-// Is the gold choice above every other?
-bool wins(const std::vector<double>& scores, size_t gold) {
-  for (size_t i = 0; i < scores.size(); ++i)
-    if (i != gold && !(scores[gold] > scores[i])) return false;
-  return true;
+// Of equal ones the first.
+size_t likeliest(const std::vector<double>& scores) {
+  return std::max_element(scores.begin(), scores.end()) - scores.begin();
 }
 
 }  // namespace
@@ -137,30 +127,30 @@ TaskScore score_task(LanguageModel& model, const Tokenizer& tokenizer, const fs:
   if (limit > 0 && limit < static_cast<int64_t>(questions.size())) questions.resize(limit);
   std::vector<Continuation> texts;
   for (const Question& question : questions)
-    for (const Continuation& choice : question.choices) texts.push_back(joined(choice));
+    for (const auto& [context, continuation] : question.choices) texts.push_back({context, kDelimiter + continuation});
 
   TaskScore score{.name = path.stem().string(), .questions = static_cast<int64_t>(questions.size())};
   Progress progress(score.name, static_cast<int64_t>(texts.size()), "text");
   const std::vector<Likelihood> found =
       likelihoods(model, tokenizer, texts, batch_tokens, [&](int64_t done) { progress.update(done); });
 
-  double correct = 0, correct_by_byte = 0, gold_log_probability = 0;
-  size_t first = 0;
+  double correct = 0, correct_by_character = 0, gold_log_probability = 0;
+  auto next = found.begin();
   for (const Question& question : questions) {
-    std::vector<double> plain, by_byte;
-    for (size_t i = 0; i < question.choices.size(); ++i) {
-      plain.push_back(found[first + i].log_probability);
-      by_byte.push_back(plain.back() / static_cast<double>(question.choices[i].continuation.size()));
+    const bool single = question.choices.size() == 1, greedy = next->greedy;
+    std::vector<double> plain, by_character;
+    for (const Continuation& choice : question.choices) {
+      plain.push_back((next++)->log_probability);
+      by_character.push_back(plain.back() / static_cast<double>(characters_in(choice.continuation)));
     }
-    const bool single = question.choices.size() == 1, greedy = found[first].greedy;
-    correct += single ? greedy : wins(plain, question.gold);
-    correct_by_byte += single ? greedy : wins(by_byte, question.gold);
+    correct += single ? greedy : likeliest(plain) == question.gold;
+    correct_by_character += single ? greedy : likeliest(by_character) == question.gold;
     gold_log_probability += plain[question.gold];
-    first += question.choices.size();
+    score.log_probabilities.push_back(std::move(plain));
   }
   const auto count = static_cast<double>(questions.size());
   score.accuracy = correct / count;
-  score.normalized_accuracy = correct_by_byte / count;
+  score.normalized_accuracy = correct_by_character / count;
   score.standard_error = std::sqrt(score.accuracy * (1 - score.accuracy) / (count - 1));
   score.perplexity = std::exp(-gold_log_probability / count);
   return score;

@@ -9,8 +9,8 @@
 
 namespace fem {
 
-// The likeliest continuation is the answer. A space goes between context and continuation unless there is white space
-// already or no context.
+// The likeliest continuation is the answer. What is scored is a space and the continuation after the context, also
+// where there is no context or it ends in white space: the lm-evaluation-harness's target_delimiter.
 struct Question {
   std::vector<Continuation> choices;
   size_t gold = 0;
@@ -26,10 +26,11 @@ std::vector<Question> read_task(const std::filesystem::path& path);
 struct TaskScore {
   std::string name;
   int64_t questions = 0;
-  double accuracy = 0;  // by log-likelihood, a tie is wrong; for one choice: whether greedy decoding gives it
-  double normalized_accuracy = 0;  // by log-likelihood a byte of the continuation
+  double accuracy = 0;  // by log-likelihood, of equal ones the first; for one choice: whether greedy decoding gives it
+  double normalized_accuracy = 0;  // by log-likelihood a character of the continuation, without the space before it
   double standard_error = 0;       // of accuracy; NaN for one question
   double perplexity = 0;           // exp(-mean log-likelihood of the gold continuation)
+  std::vector<std::vector<double>> log_probabilities;  // of every question's choices
 };
 
 // The first limit questions of a file (0: all), with progress.

@@ -1,10 +1,9 @@
-#include "fem/language_model.h"
+#include "models/language_model.h"
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
 #include "fem/ops/project.h"
-#include "models/backbone.h"
 #include "models/logits_at_once.h"
 #include "models/recompute.h"
 #include "nn/parameters.h"
@@ -43,23 +42,13 @@ int64_t parameter_count(const std::vector<ParameterSpec>& parameters) {
   return count;
 }
 
-LanguageModelImpl::LanguageModelImpl(const LanguageModelOptions& given) : options(checked_model(given)) {
-  const std::vector<at::Tensor> all = register_parameters(*this, language_model_parameters(options));
-  embedding_ = all.front();
-  head_ = options.tie_embeddings ? embedding_ : all.back();
-  backbone_ = std::make_shared<BoundBackbone>(
-      options, std::vector<at::Tensor>(all.begin() + 1, options.tie_embeddings ? all.end() : all.end() - 1));
-}
+BoundLanguageModel::BoundLanguageModel(const LanguageModelOptions& given, const std::vector<at::Tensor>& weights)
+    : options(checked_model(given)),
+      embedding_(weights.front()),
+      head_(options.tie_embeddings ? weights.front() : weights.back()),
+      backbone_(options, {weights.begin() + 1, options.tie_embeddings ? weights.end() : weights.end() - 1}) {}
 
-at::Tensor LanguageModelImpl::forward(const at::Tensor& tokens, const Batch& batch) {
-  return head(hidden(tokens, batch));
-}
-
-at::Tensor LanguageModelImpl::forward(const at::Tensor& tokens, LanguageModelState& state, const Batch& batch) {
-  return head(hidden(tokens, batch, &state));
-}
-
-at::Tensor LanguageModelImpl::embed(const at::Tensor& tokens) const {
+at::Tensor BoundLanguageModel::embed(const at::Tensor& tokens) const {
   FEM_CHECK(tokens.dim() == 2 && (tokens.scalar_type() == at::kLong || tokens.scalar_type() == at::kInt),
             "language model: expected tokens as int64 or int32 [B, T], got ", tokens.scalar_type(), " ",
             shape_of(tokens));
@@ -72,12 +61,30 @@ at::Tensor LanguageModelImpl::embed(const at::Tensor& tokens) const {
   return at::embedding(embedding_, tokens);
 }
 
-at::Tensor LanguageModelImpl::hidden(const at::Tensor& tokens, const Batch& batch, LanguageModelState* state) {
-  return (*backbone_)(embed(tokens),
-                      {.batch = batch, .state = state, .training = is_training(), .recompute = recompute});
+at::Tensor BoundLanguageModel::hidden(const at::Tensor& tokens, const BoundBackbone::Call& call) const {
+  return backbone_(embed(tokens), call);
 }
 
-at::Tensor LanguageModelImpl::head(const at::Tensor& hidden) { return project(hidden, {head_})[0]; }
+at::Tensor BoundLanguageModel::head(const at::Tensor& hidden) const { return project(hidden, {head_})[0]; }
+
+LanguageModelImpl::LanguageModelImpl(const LanguageModelOptions& given)
+    : options(checked_model(given)),
+      bound_(std::make_shared<BoundLanguageModel>(options,
+                                                  register_parameters(*this, language_model_parameters(options)))) {}
+
+at::Tensor LanguageModelImpl::forward(const at::Tensor& tokens, const Batch& batch) {
+  return head(hidden(tokens, batch));
+}
+
+at::Tensor LanguageModelImpl::forward(const at::Tensor& tokens, LanguageModelState& state, const Batch& batch) {
+  return head(hidden(tokens, batch, &state));
+}
+
+at::Tensor LanguageModelImpl::hidden(const at::Tensor& tokens, const Batch& batch, LanguageModelState* state) {
+  return bound_->hidden(tokens, {.batch = batch, .state = state, .training = is_training(), .recompute = recompute});
+}
+
+at::Tensor LanguageModelImpl::head(const at::Tensor& hidden) { return bound_->head(hidden); }
 
 at::Tensor LanguageModelImpl::surprise(const at::Tensor& tokens, const at::Tensor& targets, const Batch& batch) {
   FEM_CHECK(targets.sizes() == tokens.sizes(), "language model: expected a target for every token, ", shape_of(tokens),
@@ -97,8 +104,8 @@ at::Tensor LanguageModelImpl::surprise(const at::Tensor& tokens, const at::Tenso
 }
 
 Trace LanguageModelImpl::trace(const at::Tensor& tokens, const Batch& batch) {
-  Trace made{{"embedding", embed(tokens)}};
-  const at::Tensor hidden = (*backbone_)(made[0].second, {.batch = batch, .training = is_training(), .trace = &made});
+  Trace made{{"embedding", bound_->embed(tokens)}};
+  const at::Tensor hidden = bound_->hidden(tokens, {.batch = batch, .training = is_training(), .trace = &made});
   made.emplace_back("logits", head(hidden));
   return made;
 }

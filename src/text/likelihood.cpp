@@ -4,19 +4,13 @@
 
 #include "models/evaluation_mode.h"
 #include "text/scoring.h"
-#include "util/check.h"
 
 namespace fem {
 namespace {
 
 ScoredTokens scored(const Continuation& text, const Tokenizer& tokenizer) {
-  FEM_CHECK(!text.continuation.empty(), "likelihood: expected a continuation, got an empty one after \"", text.context,
-            "\"");
-  const std::vector<int64_t> whole = tokenizer.encode(text.context + text.continuation);
-  const int64_t begin = first_beyond(tokenizer.encode(text.context), whole);
-  ScoredTokens sequence{{tokenizer.separator()}, 1 + begin};
-  sequence.tokens.insert(sequence.tokens.end(), whole.begin(), whole.end());
-  return sequence;
+  const auto [context, continuation] = parted_before_space(text);
+  return scored_pair(tokenizer.separator(), tokenizer.encode(context), tokenizer.encode(context + continuation));
 }
 
 }  // namespace
@@ -38,14 +32,6 @@ std::vector<Likelihood> likelihoods(LanguageModel& model, const Tokenizer& token
     if (on_scored) on_scored(rows.scored());
   }
   return rows.results();
-}
-
-Continuation parted_before_space(Continuation text) {
-  const size_t last = text.context.find_last_not_of(" \t\n\v\f\r");
-  const size_t end = last == std::string::npos ? 0 : last + 1;
-  text.continuation.insert(0, text.context, end);
-  text.context.resize(end);
-  return text;
 }
 
 }  // namespace fem

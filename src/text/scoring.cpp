@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "models/logits_at_once.h"
 #include "util/check.h"
@@ -17,12 +18,43 @@ using Tokens = std::vector<int64_t>;
 // The last token of a sequence predicts nothing.
 int64_t inputs_of(const ScoredTokens& sequence) { return static_cast<int64_t>(sequence.tokens.size()) - 1; }
 
+// What Python's str.rstrip takes off, and so the harness.
+constexpr std::string_view kSpaces[] = {"\t",           "\n",           "\v",           "\f",           "\r",
+                                        "\x1c",         "\x1d",         "\x1e",         "\x1f",         " ",
+                                        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
+                                        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
+                                        "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
+                                        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+
+// The bytes of white space at the end of text.
+size_t trailing_space(std::string_view text) {
+  const size_t all = text.size();
+  while (true) {
+    const auto space = std::find_if(std::begin(kSpaces), std::end(kSpaces), [&](auto s) { return text.ends_with(s); });
+    if (space == std::end(kSpaces)) return all - text.size();
+    text.remove_suffix(space->size());
+  }
+}
+
 }  // namespace
 
-int64_t first_beyond(const Tokens& context, const Tokens& whole) {
+Continuation parted_before_space(Continuation text) {
+  FEM_CHECK(!text.continuation.empty(), "likelihood: expected a continuation, got an empty one after \"", text.context,
+            "\"");
+  const size_t end = text.context.size() - trailing_space(text.context);
+  text.continuation.insert(0, text.context, end);
+  text.context.resize(end);
+  return text;
+}
+
+ScoredTokens scored_pair(int64_t separator, Tokens context, const Tokens& whole) {
   FEM_CHECK(!whole.empty(), "likelihood: the tokenizer makes no token of the text");
-  const auto common = std::mismatch(context.begin(), context.end(), whole.begin(), whole.end()).second;
-  return std::min<int64_t>(common - whole.begin(), static_cast<int64_t>(whole.size()) - 1);
+  if (context.size() >= whole.size()) context.assign(whole.begin(), whole.end() - 1);
+  const auto known = static_cast<int64_t>(context.size());
+  Tokens tokens{separator};
+  tokens.insert(tokens.end(), context.begin(), context.end());
+  tokens.insert(tokens.end(), whole.begin() + known, whole.end());
+  return {std::move(tokens), 1 + known};
 }
 
 ScoredRows::ScoredRows(std::vector<ScoredTokens> sequences, int64_t batch_tokens, int64_t vocab_size)
@@ -74,6 +106,8 @@ void ScoredRows::add(const at::Tensor& logits) {
   const at::Tensor wanted = targets_.narrow(0, added_, logits.size(0)).to(logits.device());
   const at::Tensor numbers = logits.to(at::toOpMathType(logits.scalar_type()));
   const at::Tensor nats = at::cross_entropy_loss(numbers, wanted, {}, at::Reduction::None).to(at::kCPU, at::kDouble);
+  FEM_CHECK(!nats.isnan().any().item<bool>(),
+            "likelihood: the model's logits are not numbers; its parameters may be broken");
   const at::Tensor likeliest = (numbers.argmax(-1) == wanted).cpu();
   for (int64_t i = 0; i < logits.size(0); ++i) {
     Likelihood& result = results_[row_[added_++]];

@@ -16,9 +16,12 @@ struct ScoredTokens {
   int64_t begin;
 };
 
-// The first token of `whole` that is not the context's. A token may reach over the border of context and continuation,
-// even over all of the continuation. Where the context's tokens begin the whole's, these are the harness's.
-int64_t first_beyond(const std::vector<int64_t>& context, const std::vector<int64_t>& whole);
+// With the white space at the context's end in the continuation: tokenizers put a space in front of a word.
+Continuation parted_before_space(Continuation text);
+
+// A separator, the context's tokens, and those that the whole text has behind as many, which are scored. Where there
+// are none, because a token reaches over all of the continuation, that token is scored.
+ScoredTokens scored_pair(int64_t separator, std::vector<int64_t> context, const std::vector<int64_t>& whole);
 
 // Sequences packed in rows, longest first: what needs the most memory is seen at once. For each row: read its tokens,
 // and add the logits at its places, some at a time.

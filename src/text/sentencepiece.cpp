@@ -54,19 +54,8 @@ class SentencePieceTokenizer : public Tokenizer {
     fingerprint_ = "sentencepiece:" + hex(fnv1a(model_));
   }
 
-  std::vector<int64_t> encode(std::string_view text) const override {
-    const size_t valid = utf8_prefix(text);
-    FEM_CHECK(valid == text.size(), "tokenizer: expected UTF-8 text, got the byte ",
-              static_cast<int>(static_cast<unsigned char>(text[valid])), " at position ", valid);
-    std::vector<int64_t> tokens;
-    for (size_t begin = 0; begin < text.size();) {
-      // Only before a line's end: no piece reaches over it, so that the tokens are those of the whole text.
-      const size_t end = std::min(text.find('\n', begin + kChunkBytes), text.size());
-      encode_chunk(text.substr(begin, end - begin), begin > 0, tokens);
-      begin = end;
-    }
-    return tokens;
-  }
+  std::vector<int64_t> encode(std::string_view text) const override { return encoded(text, /*follows=*/false); }
+  std::vector<int64_t> encode_more(std::string_view text) const override { return encoded(text, /*follows=*/true); }
 
   // By hand, because the library's own turns every part of a character into U+FFFD; text is streamed by such parts.
   std::string decode(const std::vector<int64_t>& tokens) const override {
@@ -92,6 +81,27 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
  private:
+  std::vector<int64_t> encoded(std::string_view text, bool follows) const {
+    const size_t valid = utf8_prefix(text);
+    FEM_CHECK(valid == text.size(), "tokenizer: expected UTF-8 text, got the byte ",
+              static_cast<int>(static_cast<unsigned char>(text[valid])), " at position ", valid);
+    std::vector<int64_t> tokens;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = chunk_end(text, begin);
+      encode_chunk(text.substr(begin, end - begin), follows || begin > 0, tokens);
+      begin = end;
+    }
+    return tokens;
+  }
+
+  // Only before line ends: no piece reaches from a line into them, so that the tokens are those of the whole text.
+  static size_t chunk_end(std::string_view text, size_t begin) {
+    const size_t line = text.find('\n', begin + kChunkBytes);
+    if (line == std::string_view::npos) return text.size();
+    const size_t first = text.find_last_not_of('\n', line) + 1;
+    return first > begin ? first : line;
+  }
+
   void examine() {
     separator_ = processor_.bos_id() >= 0 ? processor_.bos_id() : processor_.eos_id();
     FEM_CHECK(separator_ >= 0,
@@ -99,6 +109,10 @@ class SentencePieceTokenizer : public Tokenizer {
     for (int id = 0; id < processor_.GetPieceSize(); ++id) surfaces_.push_back(surface_of(id));
     const std::vector<std::string> letter = processor_.EncodeAsPieces("a");
     adds_space_ = !letter.empty() && letter.front().starts_with(kSpaceMark);
+    // The same model with the other add_dummy_prefix: of a field that is there twice the later one holds.
+    const auto status = other_.LoadFromSerializedProto(model_ + "\x1a\x02\x18" + (adds_space_ ? '\0' : '\1'));
+    FEM_CHECK(status.ok(), reason_of(status));
+    drops_space_ = is_dropped(" ");
     for (size_t i = 0; i < kSpaceMark.size(); ++i) {
       char piece[7];
       std::snprintf(piece, sizeof(piece), "<0x%02X>", static_cast<unsigned char>(kSpaceMark[i]));
@@ -116,32 +130,48 @@ class SentencePieceTokenizer : public Tokenizer {
     return piece;
   }
 
-  void encode_chunk(std::string_view text, bool continues, std::vector<int64_t>& tokens) const {
+  const sentencepiece::SentencePieceProcessor& processor(bool adds_space) const {
+    return adds_space == adds_space_ ? processor_ : other_;
+  }
+
+  std::vector<int> ids_of(std::string_view text, bool adds_space) const {
+    std::vector<int> ids;
+    const auto status = processor(adds_space).Encode({text.data(), text.size()}, &ids);
+    FEM_CHECK(status.ok(), "tokenizer: the text cannot be encoded: ", reason_of(status));
+    return ids;
+  }
+
+  // Is a character white space that the model leaves out where a text begins?
+  bool is_dropped(std::string_view character) const {
+    return ids_of(std::string(character) + "a", false) == ids_of("a", false);
+  }
+
+  void encode_chunk(std::string_view text, bool follows, std::vector<int64_t>& tokens) const {
     // The library takes a mark in the text for a space; its bytes keep it. Models that add spaces would add one here.
     const bool keeps_marks = spells_mark_ && !adds_space_;
     for (size_t begin = 0; begin <= text.size();) {
       const size_t mark = keeps_marks ? text.find(kSpaceMark, begin) : std::string_view::npos;
-      encode_plain(text.substr(begin, mark - begin), continues, tokens);
+      encode_plain(text.substr(begin, mark - begin), follows, tokens);
       if (mark == std::string_view::npos) return;
       tokens.insert(tokens.end(), mark_bytes_.begin(), mark_bytes_.end());
       begin = mark + kSpaceMark.size();
     }
   }
 
-  void encode_plain(std::string_view text, bool continues, std::vector<int64_t>& tokens) const {
-    std::vector<int> ids;
-    const auto status = processor_.Encode({text.data(), text.size()}, &ids);
-    FEM_CHECK(status.ok(), "tokenizer: the text cannot be encoded: ", reason_of(status));
-    const bool added = continues && adds_space_ && !ids.empty() && processor_.IdToPiece(ids.front()) == kSpaceMark;
-    tokens.insert(tokens.end(), ids.begin() + added, ids.end());
+  // A text that follows another has a space before its first word only if white space stands there.
+  void encode_plain(std::string_view text, bool follows, std::vector<int64_t>& tokens) const {
+    if (text.empty()) return;
+    const bool space = follows ? drops_space_ && is_dropped(text.substr(0, character_size(text))) : adds_space_;
+    const std::vector<int> ids = ids_of(text, space);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
   }
 
   std::string model_, fingerprint_;
-  sentencepiece::SentencePieceProcessor processor_;
+  sentencepiece::SentencePieceProcessor processor_, other_;
   std::vector<std::string> surfaces_;  // what each piece looks like in text
   std::array<int64_t, kSpaceMark.size()> mark_bytes_{};
   int64_t separator_ = 0;
-  bool adds_space_ = false, spells_mark_ = true;
+  bool adds_space_ = false, drops_space_ = false, spells_mark_ = true;
 };
 
 // The texts in pieces short enough for the trainer, which passes over long sentences.

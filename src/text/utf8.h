@@ -9,6 +9,10 @@ namespace fem {
 
 inline bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
+inline int64_t characters_in(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char byte) { return !continues_character(byte); });
+}
+
 // The bytes of the character at the start of text, 0 if it is none (overlong forms and surrogates are none).
 inline size_t character_size(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -43,13 +47,33 @@ inline size_t utf8_prefix(std::string_view text) {
   return at;
 }
 
-// A good place to cut text near its byte `at`, and not after it: the start of a line close by, else of a character.
-inline size_t cut_near(std::string_view text, size_t at) {
-  const size_t window = std::min<size_t>(at / 16, 4096);
-  const size_t line_end = text.substr(at - window, window).rfind('\n');
-  if (line_end != std::string_view::npos) return at - window + line_end + 1;
+inline size_t start_of_character(std::string_view text, size_t at) {
   for (int back = 0; back < 3 && at > 0 && at < text.size() && continues_character(text[at]); ++back) --at;
   return at;
+}
+
+// How far before its byte `at` a text may be cut.
+inline size_t cutting_window(size_t at) { return std::min<size_t>(at / 16, 4096); }
+
+// A good place to cut text near its byte `at`, and not after it: the start of a line close by, else of a character.
+inline size_t cut_near(std::string_view text, size_t at) {
+  const size_t window = cutting_window(at);
+  const size_t line_end = text.substr(at - window, window).rfind('\n');
+  if (line_end != std::string_view::npos) return at - window + line_end + 1;
+  return start_of_character(text, at);
+}
+
+// The same for a text that goes on: before the white space at a line's end close by, else before a space, else at a
+// character. So the second part shows whether white space stands before its first word.
+inline size_t cut_before_space(std::string_view text, size_t at) {
+  const size_t begin = at - cutting_window(at);
+  for (const char wanted : {'\n', ' '}) {
+    const size_t space = text.substr(begin, at - begin).rfind(wanted);
+    if (space == std::string_view::npos) continue;
+    const size_t word = text.substr(begin, space).find_last_not_of(" \t\r\n");
+    if (word != std::string_view::npos) return begin + word + 1;
+  }
+  return start_of_character(text, at);
 }
 
 }  // namespace fem

@@ -128,13 +128,37 @@ TEST_F(Task, MinimalPairsAreWonByTheLikelierSentence) {
   EXPECT_DOUBLE_EQ(found.standard_error, 0.5);
 }
 
-TEST_F(Task, ChoicesAreComparedWholeAndByTheByte) {
-  // "uick" is likelier a byte than "z", but longer.
+TEST_F(Task, ChoicesAreComparedWholeAndByTheCharacter) {
+  // "quick" is likelier a character than "z", but longer.
   const TaskScore found =
-      score(reciting_model("The quick"), R"({"query": "The q", "choices": [" z", "\tuick ", "\tz"], "gold": 1})");
+      score(reciting_model("The quick"), R"({"query": "The", "choices": ["z", "quick ", "y"], "gold": 1})");
   EXPECT_EQ(found.accuracy, 0);
   EXPECT_EQ(found.normalized_accuracy, 1);
   EXPECT_TRUE(std::isnan(found.standard_error));
+  // All bytes equally likely: 7 (with the space) for 2 characters against 5 for 4. By the byte 7 / 6 against 5 / 4.
+  const TaskScore wide = score(bigram_model(at::zeros({kVocabulary, kVocabulary})),
+                               R"({"query": "", "choices": ["日本", "abcd"], "gold": 1})");
+  EXPECT_EQ(wide.normalized_accuracy, 1);
+}
+
+TEST_F(Task, ASpaceStandsBeforeEveryContinuation) {
+  const at::Tensor bigrams = random_bigrams();
+  const auto log_probabilities = [&](const std::string& line) {
+    return score(bigram_model(bigrams), line).log_probabilities;
+  };
+  const auto expected = [&](const std::string& text, bool begins = false) {
+    Tokens tokens = bytes_of(text);
+    if (begins) tokens.insert(tokens.begin(), kSeparator);
+    return log_probability(bigrams, tokens);
+  };
+  const auto pair = log_probabilities(R"({"sentence_good": "a b", "sentence_bad": "b a"})");
+  EXPECT_NEAR(pair[0][0], expected(" a b", true), 1e-4);
+  EXPECT_NEAR(pair[0][1], expected(" b a", true), 1e-4);
+  const auto choices = log_probabilities(R"({"query": "why?\n", "choices": ["so", " no"], "gold": 0})");
+  EXPECT_NEAR(choices[0][0], expected("?\n so"), 1e-4) << "the line end belongs to the continuation";
+  EXPECT_NEAR(choices[0][1], expected("?\n  no"), 1e-4);
+  const auto last = log_probabilities(R"({"context": "to be or", "continuation": "not"})");
+  EXPECT_NEAR(last[0][0], expected("r not"), 1e-4);
 }
 
 TEST_F(Task, AnEndingFindsItsBeginning) {
@@ -163,8 +187,10 @@ TEST_F(Task, ALastWordMustBeWhatGreedyDecodingGives) {
   EXPECT_EQ(score(model, right + "\n" + wrong + "\n", 1).accuracy, 1);
 }
 
-TEST_F(Task, ATieIsWrong) {
-  EXPECT_EQ(score(reciting_model("ab"), R"({"sentence_good": "same", "sentence_bad": "same"})").accuracy, 0);
+TEST_F(Task, OfEqualChoicesTheFirstIsTaken) {
+  LanguageModel model = bigram_model(at::zeros({kVocabulary, kVocabulary}));
+  EXPECT_EQ(score(model, R"({"query": "", "choices": ["ab", "ba"], "gold": 0})").accuracy, 1);
+  EXPECT_EQ(score(model, R"({"query": "", "choices": ["ab", "ba"], "gold": 1})").accuracy, 0);
 }
 
 TEST_F(Task, EachMalformedLineIsNamed) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "support/error_text.h"
@@ -58,7 +60,7 @@ TEST(Likelihoods, AreThoseOfTheContinuationAfterTheContext) {
   const auto expected = [&](const std::string& text) { return log_probability(bigrams, bytes_of(text)); };
   ASSERT_EQ(found.size(), 5);
   EXPECT_NEAR(found[0].log_probability, expected("t sat"), 1e-4);
-  EXPECT_NEAR(found[1].log_probability, expected("\nend"), 1e-4);
+  EXPECT_NEAR(found[1].log_probability, expected("e\nend"), 1e-4) << "white space belongs to the continuation";
   EXPECT_NEAR(found[2].log_probability, expected("a\tb"), 1e-4);
   Tokens whole = bytes_of("whole");
   whole.insert(whole.begin(), kSeparator);
@@ -100,14 +102,34 @@ TEST_P(PackedLikelihoods, AreThoseOfOneByOne) {
 TEST(Likelihoods, ContextAndContinuationAreOneText) {
   const at::Tensor bigrams = random_bigrams();
   LanguageModel model = bigram_model(bigrams);
-  const auto found =
-      likelihoods(model, PairTokenizer(), {{"a", " b"}, {"a ", "b"}, {"a th", "e"}, {"t", "he"}, {"", "the"}}, 64);
+  const auto found = likelihoods(
+      model, PairTokenizer(), {{"a", " b"}, {"a ", "b"}, {"a th", "e"}, {"t", "he"}, {"", "the"}, {"th", "ere"}}, 64);
   const auto expected = [&](const Tokens& tokens) { return log_probability(bigrams, tokens); };
   EXPECT_NEAR(found[0].log_probability, expected({'a', 128 + 'b'}), 1e-4);
-  EXPECT_NEAR(found[1].log_probability, expected({'a', 128 + 'b'}), 1e-4) << "a token reaches over the border";
+  EXPECT_NEAR(found[1].log_probability, expected({'a', 128 + 'b'}), 1e-4) << "a space belongs to the word behind it";
   EXPECT_NEAR(found[2].log_probability, expected({128 + 't', 'h', 'e'}) - expected({128 + 't', 'h'}), 1e-4);
   EXPECT_NEAR(found[3].log_probability, expected({kSeparator, 1}), 1e-4) << "even over the whole of both";
   EXPECT_NEAR(found[4].log_probability, expected({kSeparator, 1}), 1e-4);
+  EXPECT_NEAR(found[5].log_probability, expected({'h', 'e'}), 1e-4) << "the harness's: behind as many as t, h";
+}
+
+TEST(Likelihoods, OfWhatCannotBeAreMinusInfinity) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  ScoredRows rows({{{0, 1}, 1}, {{0, 2}, 1}}, 64, 3);
+  ASSERT_TRUE(rows.next());
+  rows.add(at::tensor({0.0f, kNever, 0.0f}).expand({2, 3}));
+  EXPECT_EQ(rows.results()[0].log_probability, kNever);
+  EXPECT_FALSE(rows.results()[0].greedy);
+  EXPECT_NEAR(rows.results()[1].log_probability, -std::log(2), 1e-6);
+}
+
+TEST(Likelihoods, OfNoNumbersAreRefused) {
+  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    ScoredRows rows({{{0, 1}, 1}}, 64, 3);
+    ASSERT_TRUE(rows.next());
+    EXPECT_TRUE(fails_with("likelihood: the model's logits are not numbers; its parameters may be broken",
+                           [&] { rows.add(at::full({1, 3}, broken)); }));
+  }
 }
 
 TEST(Likelihoods, NeedSomethingToScore) {
@@ -126,6 +148,8 @@ TEST(Continuation, IsPartedBeforeTheSpace) {
       {{"a line \n\t", "end"}, {"a line", " \n\tend"}},
       {{"a", " b"}, {"a", " b"}},
       {{" ", "b"}, {"", " b"}},
+      {{"a\u00a0\u3000 ", "b"}, {"a", "\u00a0\u3000 b"}},
+      {{"a\u200b", "b"}, {"a\u200b", "b"}},
       {{"", "b"}, {"", "b"}},
   };
   for (const auto& [given, expected] : cases) {

@@ -1,9 +1,11 @@
 #include "fem/text/tokenizer.h"
 
+#include <ATen/ATen.h>
 #include <sentencepiece_trainer.h>
 
 #include <sstream>
 
+#include "data/corpus.h"
 #include "io/temporary_folder.h"
 #include "support/error_text.h"
 
@@ -160,6 +162,57 @@ TEST_F(TokenizerFiles, ForeignModelsKeepTheirSpaceToThemselves) {
   std::string text;
   while (text.size() < 200000) text += prose();
   EXPECT_EQ(foreign->decode(foreign->encode(text)), text);
+}
+
+// How others train: keeping the text but for a space before it (LLaMA's), or with SentencePiece's own defaults.
+const std::vector<std::unordered_map<std::string, std::string>>& foreign_settings() {
+  static const std::vector<std::unordered_map<std::string, std::string>> settings{
+      {},
+      {{"add_dummy_prefix", "false"}},
+      {{"normalization_rule_name", "nmt_nfkc"}, {"remove_extra_whitespaces", "true"}},
+      {{"normalization_rule_name", "nmt_nfkc"}, {"remove_extra_whitespaces", "true"}, {"add_dummy_prefix", "false"}},
+      {{"remove_extra_whitespaces", "true"}},
+  };
+  return settings;
+}
+
+TEST_F(TokenizerFiles, TextCutBeforeSpaceHasTheTokensOfTheWhole) {
+  const std::string text = prose().substr(0, 1500) + "one line  of words\n\n\nand more\r\n  word";
+  for (const auto& settings : foreign_settings()) {
+    const TokenizerPtr foreign = sentencepiece_tokenizer(foreign_model(settings));
+    const std::vector<int64_t> whole = foreign->encode(text);
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      const std::string_view spaces = " \r\n";
+      if (spaces.find(text[cut]) == spaces.npos || spaces.find(text[cut - 1]) != spaces.npos) continue;
+      std::vector<int64_t> parts = foreign->encode(text.substr(0, cut));
+      for (const int64_t token : foreign->encode_more(text.substr(cut))) parts.push_back(token);
+      EXPECT_EQ(parts, whole) << "cut before \"" << text.substr(cut, 10) << "\"";
+    }
+  }
+}
+
+TEST_F(TokenizerFiles, AWordThatIsCutHasNoSpaceInside) {
+  for (const auto& settings : foreign_settings()) {
+    const TokenizerPtr foreign = sentencepiece_tokenizer(foreign_model(settings));
+    std::vector<int64_t> parts = foreign->encode("return val");
+    for (const int64_t token : foreign->encode_more("ue * other")) parts.push_back(token);
+    EXPECT_EQ(foreign->decode(parts), "return value * other");
+  }
+}
+
+TEST_F(TokenizerFiles, ALongDocumentIsOneText) {
+  std::string text;
+  while (text.size() < 4'300'000) text += prose();
+  text.replace(2'090'000, 10'000, 10'000, 'x');  // the first cut falls inside a word
+  write(folder / "long.txt", text);
+  const TokenizerPtr foreign = sentencepiece_tokenizer(foreign_model({}));
+  const TokenStream stream =
+      prepare_corpus({.validation = {(folder / "long.txt").string()}, .cache = folder / "cache"}, foreign).validation;
+  const at::Tensor tokens = stream.read(0, stream.size());
+  const int64_t* first = tokens.const_data_ptr<int64_t>();
+  EXPECT_EQ(std::count(first, first + tokens.numel(), foreign->separator()), 1);
+  EXPECT_TRUE(foreign->decode({first, first + tokens.numel()}) == text)
+      << "of which a difference would fill the screen";
 }
 
 TEST_F(TokenizerFiles, TheSeparatorIsWhateverPieceTheModelHas) {

@@ -11,13 +11,15 @@
 
 namespace fem {
 
-// A text in two parts, tokenized as one. The context may be empty.
+// A text in two parts, of which the second is scored; the context may be empty. They are tokenized by the rule of the
+// lm-evaluation-harness: white space at the context's end belongs to the continuation, and the continuation's tokens
+// are those of the whole text behind as many as the context alone has (docs/decisions/0027).
 struct Continuation {
   std::string context, continuation;
 };
 
 struct Likelihood {
-  double log_probability = 0;  // of the tokens that reach beyond the context, in nats
+  double log_probability = 0;  // of the continuation's tokens, in nats
   bool greedy = true;          // is every one of them the likeliest?
 };
 
@@ -26,9 +28,5 @@ struct Likelihood {
 std::vector<Likelihood> likelihoods(LanguageModel& model, const Tokenizer& tokenizer,
                                     const std::vector<Continuation>& texts, int64_t batch_tokens,
                                     const std::function<void(int64_t done)>& on_scored = {});
-
-// With the white space at the context's end in the continuation, as the lm-evaluation-harness has it: tokenizers put a
-// space in front of a word.
-Continuation parted_before_space(Continuation text);
 
 }  // namespace fem

@@ -15,6 +15,9 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::vector<int64_t> encode(std::string_view text) const = 0;
+  // Of text that goes on where another was cut, before white space or inside a word: both together are the tokens of
+  // the whole, but for a word that was cut.
+  virtual std::vector<int64_t> encode_more(std::string_view text) const { return encode(text); }
   // The separator decodes to nothing, a part of a character to its bytes. SentencePiece models that put a space before
   // every text (LLaMA's) lose it here again: decode a continuation together with the text it continues.
   virtual std::string decode(const std::vector<int64_t>& tokens) const = 0;

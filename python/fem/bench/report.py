@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
+from fem._library import version
 from fem.bench.cases import Case, Work
 
 WARM_UPS = 2  # the second finds the allocator's and BLAS's buffers in place
@@ -103,7 +103,7 @@ def text_of(rows: Sequence[Sequence[str]]) -> str:
 def machine() -> dict[str, str | int]:
     """What the numbers hold for."""
     isa = torch.backends.cpu.get_cpu_capability()
-    return {"fem": version("fem"), "torch": torch.__version__, "isa": isa, "threads": torch.get_num_threads()}
+    return {"fem": version(), "torch": torch.__version__, "isa": isa, "threads": torch.get_num_threads()}
 
 
 def write_lines(path: Path, results: Mapping[str, Sequence[Result]]) -> None:
