@@ -26,6 +26,8 @@ struct Spelling<BlockMixer> {
                                      std::pair{std::string_view("attention"), BlockMixer::kAttention}};
 };
 
+inline constexpr int64_t kMostLayers = 1 << 14;
+
 // Pre-norm blocks of token mixer and SwiGLU MLP, and a norm after the last.
 struct BackboneOptions {
   int64_t n_embd = 0;

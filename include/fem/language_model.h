@@ -12,6 +12,8 @@
 
 namespace fem {
 
+inline constexpr int64_t kLargestVocabulary = 1 << 24;
+
 // A decoder: embedding, backbone, head.
 struct LanguageModelOptions : BackboneOptions {
   int64_t vocab_size = 0;
@@ -25,6 +27,9 @@ void visit_language_model_options(Options& o, Visitor&& visit) {
   visit_backbone_options(o, visit);
   visit("tie_embeddings", o.tie_embeddings, "the head is the embedding");
 }
+
+// Throws one clear sentence unless a model can be made of the options.
+void check(const LanguageModelOptions& options);
 
 // Every parameter of a configuration in a fixed order, without allocating it.
 std::vector<ParameterSpec> language_model_parameters(const LanguageModelOptions& options);

@@ -4,6 +4,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -53,8 +54,8 @@ struct ParameterSpec {
   std::string name;
   std::vector<int64_t> shape;
   Init init;
-  double value;                // standard deviation or constant
-  std::vector<double> values;  // of kValues: every element
+  double value;                                 // standard deviation or constant
+  std::function<std::vector<double>()> values;  // of kValues: every element
 };
 
 // Every parameter of a configuration in a fixed order, without allocating it.

@@ -51,6 +51,10 @@ std::string spelled(Enum value) {
   return "?";
 }
 
+// Of every width below; with it no product of sizes overflows.
+inline constexpr int64_t kLargestWidth = 1 << 20;
+inline constexpr int64_t kLargestWindow = 1 << 30;  // tokens
+
 // Fields, names and defaults of the authors' configuration, then ours.
 struct MixerOptions {
   int64_t n_embd = 0;

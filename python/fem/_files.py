@@ -6,14 +6,6 @@ import os
 from pathlib import Path
 
 
-def read_bytes(path: Path, who: str) -> bytes:
-    """The file's content; what stands in the way as one sentence of `who`."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{who}: {path} cannot be read: {error.strerror}") from None
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """Whatever happens, path holds the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from fem._files import model_folder, read_bytes, write_atomically
+from fem._files import model_folder, write_atomically
 from fem._generate import GenerateOptions, generate_texts, generate_tokens, stream_texts
 from fem._likelihood import BATCH_TOKENS, Likelihood, likelihoods, pair
 from fem._model_state import LanguageModelState
@@ -193,17 +194,11 @@ class LanguageModel(nn.Module):
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> LanguageModel:
         """The model of a folder, or of the newest checkpoint of a training run, with its tokenizer, in eval mode."""
         path = model_folder(Path(folder))
-        text = read_bytes(path / "config.json", "model folder").decode(errors="replace")
-        try:
-            config = LanguageModelConfig.from_json(text)
-        except ValueError as error:
-            raise ValueError(f"model folder: {path / 'config.json'}: {error}") from None
+        weights, config = torch.ops.fem.load_language_model(os.fspath(path))
         tokenizer = load_tokenizer(path) if (path / "tokenizer.json").exists() else None
         with torch.device("meta"):
-            model = cls(config, tokenizer)
-        weights = dict(torch.ops.fem.load_safetensors(os.fspath(path / "model.safetensors")))
-        _check_weights(weights, model.state_dict(), path / "model.safetensors")
-        model.load_state_dict(weights, assign=True)
+            model = cls(LanguageModelConfig(**json.loads(config)), tokenizer)
+        model.load_state_dict(dict(weights), assign=True)
         return model.eval()
 
     def _weights(self) -> list[Tensor]:
@@ -237,16 +232,3 @@ class LanguageModel(nn.Module):
                     f"LanguageModel: expected tokens from 0 to {self.config.vocab_size - 1}, got "
                     f"{lowest if lowest < 0 else highest}; is it another tokenizer than the model's?"
                 )
-
-
-def _check_weights(weights: dict[str, Tensor], expected: dict[str, Tensor], path: Path) -> None:
-    for name, parameter in expected.items():
-        if name not in weights:
-            raise ValueError(f"model folder: {path} has no {name}, which config.json beside it asks for")
-        if weights[name].shape != parameter.shape:
-            raise ValueError(
-                f"model folder: expected {name} of shape {list(parameter.shape)} as in config.json, got "
-                f"{list(weights[name].shape)} in {path}"
-            )
-    for name in weights.keys() - expected.keys():
-        raise ValueError(f"model folder: {path} holds {name}, which config.json beside it does not ask for")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -63,19 +63,7 @@ class LanguageModelConfig:
     @classmethod
     def from_json(cls, text: str) -> LanguageModelConfig:
         """The inverse of `to_json`; absent fields keep their defaults, unknown ones are errors."""
-        try:
-            given = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"language model options: expected a JSON object, but it is not JSON: {error}") from None
-        _check(
-            isinstance(given, dict) and given.pop("model_type", None) == MODEL_TYPE,
-            f'expected a JSON object with "model_type": "{MODEL_TYPE}"; this is another model\'s or damaged',
-        )
-        for one in fields(cls):
-            required = one.default is MISSING and one.default_factory is MISSING
-            _check(one.name in given or not required, f"expected the field {one.name}, which is missing")
-        torch.ops.fem.language_model_config(json.dumps(given))  # refuses unknown fields, naming the nearest
-        return cls(**given)
+        return cls(**json.loads(torch.ops.fem.model_folder_config(text)))
 
 
 def _check(holds: bool, sentence: str) -> None:

@@ -145,7 +145,7 @@ def test_wrong_arguments_are_refused() -> None:
         ((x[0], weights, config), r"^backbone: expected x of shape \[B, T, D=32\], got \[4, 32\]"),
         ((x.double(), weights, config), "^backbone: expected x as Float on cpu like the weights, got Double"),
         ((x, weights, config, torch.ones(2, 4)), r"^backbone: expected mask as bool \[B=2, T=4\]"),
-        ((x, weights, "{"), "^backbone options: expected a JSON object, got {"),
+        ((x, weights, "{"), "^backbone options: expected JSON, but line 1, column 2"),
         ((x, weights, '{"depth": 3}'), '^backbone options: unknown field "depth"'),
         ((x, weights, "{}"), "^backbone: expected n_embd of at least 1, got 0"),
     ):

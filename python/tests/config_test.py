@@ -66,8 +66,12 @@ def test_unknown_fields_are_errors() -> None:
         FreeEnergyMixerConfig(n_embd=8, n_heads=2)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match=r'unknown field "n_heads"; did you mean n_head\?'):
         FreeEnergyMixerConfig.from_json('{"n_embd": 8, "n_head": 2, "n_heads": 2}')
-    with pytest.raises(ValueError, match="expected a JSON object, got nothing of the kind"):
+    with pytest.raises(ValueError, match="mixer options: expected JSON, but line 1, column 2"):
         FreeEnergyMixerConfig.from_json("nothing of the kind")
+    with pytest.raises(ValueError, match="mixer options: expected JSON of at most 64 levels"):
+        FreeEnergyMixerConfig.from_json("[" * 66_000 + "]" * 66_000)
+    with pytest.raises(ValueError, match="expected fem_dim of at most 1048576, got 9223372036854775807"):
+        FreeEnergyMixerConfig(8, 2, fem_dim=2**63 - 1)
 
 
 @pytest.mark.parametrize("backend", ["auto", "fused", "reference", "sdpa"])

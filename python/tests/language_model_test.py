@@ -156,6 +156,9 @@ def test_a_run_gives_its_newest_checkpoint(tmp_path: Path) -> None:
         LanguageModel.from_pretrained(tmp_path / "other")
 
 
+NESTED = "[" * 66_000 + "]" * 66_000  # deep enough to overflow the stack of whoever prints it
+
+
 def edit(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps(config))
@@ -167,6 +170,11 @@ def edit_weights(folder: Path, drop: str = "", **added: Tensor) -> None:
     save_file(weights | added, folder / "model.safetensors")
 
 
+def with_more_tokens(folder: Path) -> None:
+    edit(folder, vocab_size=300)
+    edit_weights(folder, **{"embedding.weight": torch.ones(300, 32)})
+
+
 def cut(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -175,14 +183,20 @@ def cut(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / "config.json").unlink(), "^model folder: .*/config.json cannot be read: No such file"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json: .* it is not JSON"),
-        (lambda f: edit(f, model_type="llama"), 'with "model_type": "fem_language_model"; this is another'),
+        (lambda f: (f / "config.json").unlink(), "^model folder: expected .*/config.json, but it cannot be read"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json: expected JSON, but line 1, column 2"),
+        (lambda f: edit(f, model_type="llama"), 'with "model_type": "fem_language_model"; it is another'),
         (lambda f: edit(f, depth=3), 'config.json: language model options: unknown field "depth"'),
         (lambda f: edit(f, mlp_widht=3), r'config.json: .*unknown field "mlp_widht"; did you mean mlp_width\?'),
         (lambda f: (f / "config.json").write_text('{"model_type": "fem_language_model"}'), "expected the field vocab_"),
-        (lambda f: edit(f, n_layer=1), "holds blocks.1.* which config.json beside it does not ask for"),
-        (lambda f: edit(f, n_layer=3), "has no blocks.2.mixer_norm.weight, which config.json beside it asks for"),
+        (lambda f: (f / "config.json").write_text(NESTED), "config.json: expected JSON of at most 64 levels"),
+        (lambda f: edit(f, n_layer=10**9), "config.json: .* expected n_layer of at most 16384, got 1000000000"),
+        (lambda f: edit(f, n_layer=16384), "tensors, too few for the 16384 layers of config.json beside it"),
+        (lambda f: edit(f, n_head=2**62), "expected n_head of at most 1048576"),
+        (lambda f: edit(f, mixer={"fem_dim": 2**63 - 1}), "expected fem_dim of at most 1048576"),
+        (lambda f: edit(f, mlp_width=2**20), r"of shape \[1048576, 32\] as asked for by config.json beside it"),
+        (lambda f: edit(f, n_layer=1), "holds blocks.1.* not asked for by config.json beside it"),
+        (lambda f: edit(f, n_layer=3), "has no blocks.2.mixer_norm.weight, asked for by config.json beside it"),
         (lambda f: edit(f, mlp_width=50), r"expected blocks.0.mlp.gate.weight of shape \[50, 32\] .*, got \[48, 32\]"),
         (lambda f: edit(f, block_mixer="attention", mixer={}), "has no blocks.0.mixer.query.weight"),
         (lambda f: edit(f, mixer={"prior": "gla"}), 'config.json: .*unknown field "prior"'),
@@ -190,9 +204,11 @@ def cut(folder: Path) -> None:
         (lambda f: edit_weights(f, extra=torch.ones(1)), "holds extra"),
         (cut, "the file is truncated"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors.* cannot be read: No such file"),
+        (lambda f: (f / "tokenizer.json").write_text(NESTED), "tokenizer.json: expected JSON of at most 64 levels"),
         (lambda f: (f / "tokenizer.json").write_text("[]"), 'tokenizer.json is not a JSON object with a "type"'),
         (lambda f: (f / "tokenizer.json").write_text('{"type": "words"}'), 'expected the type "bytes" or .* "words"'),
-        (lambda f: edit(f, vocab_size=300), "the tokenizer knows 257 tokens, but the model 300"),
+        (lambda f: edit(f, vocab_size=300), r"expected embedding.weight of shape \[300, 32\] .*, got \[257, 32\]"),
+        (with_more_tokens, "the tokenizer knows 257 tokens, but the model 300"),
     ],
 )
 def test_a_damaged_folder_is_one_clear_error(damage: Any, message: str, tmp_path: Path) -> None:

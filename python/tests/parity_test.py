@@ -163,10 +163,10 @@ def absent(path: Path) -> None:
         (empty, "expected a safetensors file, got 0 bytes"),
         (not_ours, "expected a safetensors file, got a header length of"),
         (without_options, "holds tensors but no mixer options .* fem.load_reference"),
-        (without_a_parameter, "has no W_q.weight, which its own options ask for"),
-        (with_another, "holds W_z, which its own options do not ask for"),
+        (without_a_parameter, "has no W_q.weight, asked for by its own options"),
+        (with_another, "holds W_z, not asked for by its own options"),
         (of_another_size, r"expected W_v.weight of shape \[32, 32\] .*, got \[16, 32\]"),
-        (with_damaged_options, "the mixer options in .* are not JSON"),
+        (with_damaged_options, "its mixer options: expected JSON"),
         (absent, "cannot be read: No such file or directory"),
     ],
 )

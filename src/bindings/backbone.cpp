@@ -11,18 +11,14 @@
 #include "bindings/parameters.h"
 #include "bindings/state.h"
 #include "fem/language_model.h"
+#include "io/json.h"
 #include "io/language_model_config.h"
+#include "models/model_folder.h"
 #include "ops/operator.h"
 #include "util/check.h"
 
 namespace fem {
 namespace {
-
-nlohmann::json backbone_json(const char* whose, std::string_view config) {
-  auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
-  FEM_CHECK(!json.is_discarded(), whose, ": expected a JSON object, got ", config);
-  return json;
-}
 
 struct BackboneConfig {
   BackboneOptions options;
@@ -30,7 +26,7 @@ struct BackboneConfig {
 };
 
 BackboneConfig parsed_backbone(std::string_view config) {
-  const BackboneOptions options = backbone_options_from_json(backbone_json("backbone options", config));
+  const BackboneOptions options = backbone_options_from_json(parse_json(config, "backbone options"));
   return {options, backbone_parameters(options)};
 }
 
@@ -77,19 +73,36 @@ struct LanguageModelConfig {
   std::vector<ParameterSpec> parameters;
 };
 
+LanguageModelOptions checked_options(std::string_view config) {
+  const LanguageModelOptions options = language_model_options_from_json(parse_json(config, "language model options"));
+  check(options);
+  return options;
+}
+
 LanguageModelConfig parsed_language_model(std::string_view config) {
-  const LanguageModelOptions options =
-      language_model_options_from_json(backbone_json("language model options", config));
+  const LanguageModelOptions options = checked_options(config);
   return {options, language_model_parameters(options)};
 }
 
 // Every field, checked.
-std::string language_model_config(std::string_view config) {
-  return to_json(parsed_language_model(config).options).dump();
-}
+std::string language_model_config(std::string_view config) { return to_json(checked_options(config)).dump(); }
 
 NamesAndShapes language_model_names(std::string_view config) {
   return names_and_shapes(parsed_once<parsed_language_model>(config).parameters);
+}
+
+// The same of the text of config.json.
+std::string config_of_folder(std::string_view text) {
+  const LanguageModelOptions options = options_of_model_config(parse_json(text, "language model options"));
+  check(options);
+  return to_json(options).dump();
+}
+
+std::tuple<c10::Dict<std::string, at::Tensor>, std::string> load_folder(std::string_view folder) {
+  const LanguageModelFile file = read_language_model(folder);
+  c10::Dict<std::string, at::Tensor> parameters;
+  for (const auto& [name, tensor] : file.parameters) parameters.insert(name, tensor);
+  return {parameters, to_json(file.options).dump()};
 }
 
 }  // namespace
@@ -113,6 +126,8 @@ void register_backbone(torch::Library& m) {
   m.def("initialize_backbone(Tensor(a!)[] parameters, str config) -> ()", initialize_backbone);
   m.def("language_model_config(str config) -> str", language_model_config);
   m.def("language_model_parameters(str config) -> (str[] names, Tensor[] shapes)", language_model_names);
+  m.def("model_folder_config(str text) -> str", config_of_folder);
+  m.def("load_language_model(str folder) -> (Dict(str, Tensor) parameters, str config)", load_folder);
 }
 
 }  // namespace fem

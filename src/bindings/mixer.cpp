@@ -11,6 +11,7 @@
 #include "bindings/state.h"
 #include "fem/io/safetensors.h"
 #include "fem/letters.h"
+#include "io/json.h"
 #include "io/mixer_config.h"
 #include "mixer/file.h"
 #include "mixer/parameters.h"
@@ -27,9 +28,7 @@ struct MixerConfig {
 };
 
 MixerConfig parsed_mixer(std::string_view config) {
-  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
-  FEM_CHECK(!json.is_discarded(), "mixer options: expected a JSON object, got ", config);
-  const MixerOptions options = mixer_options_from_json(json);
+  const MixerOptions options = mixer_options_from_json(parse_json(config, "mixer options"));
   sizes_of(options);  // checks
   return {options, mixer_parameters(options)};
 }

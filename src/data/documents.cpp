@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "io/json.h"
 #include "text/utf8.h"
 #include "util/check.h"
 
@@ -118,10 +119,10 @@ void for_each_document(const TextPart& part, const std::function<void(std::strin
     const std::string_view line = std::string_view(text).substr(begin, end - begin);
     begin = end + 1;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const auto document = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    FEM_CHECK(document.is_object() && document.contains("text") && document["text"].is_string(),
-              "corpus: ", part.path.string(), " line ", number, ": expected a JSON object with a \"text\", got ",
-              line.substr(0, 60));
+    const std::string place = "corpus: " + part.path.string() + " line " + std::to_string(number);
+    const auto document = parse_json(line, place);
+    FEM_CHECK(document.is_object() && document.contains("text") && document["text"].is_string(), place,
+              ": expected a JSON object with a \"text\", got ", line.substr(0, 60));
     const auto& content = document["text"].get_ref<const std::string&>();
     if (!content.empty()) read(content, true);
   }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "io/json.h"
 #include "text/utf8.h"
 #include "util/check.h"
 #include "util/progress.h"
@@ -22,7 +23,7 @@ class Line {
  public:
   Line(const fs::path& path, int64_t number, const std::string& text)
       : place_("task: line " + std::to_string(number) + " of " + path.string() + ": "),
-        object_(json::parse(text, nullptr, /*allow_exceptions=*/false)) {
+        object_(parse_json(text, "task: line " + std::to_string(number) + " of " + path.string())) {
     FEM_CHECK(object_.is_object(), place_, "expected a JSON object, got \"", text.substr(0, 40), "\"");
   }
 

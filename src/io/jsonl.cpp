@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "io/json.h"
 #include "util/check.h"
 
 namespace fem {
@@ -36,14 +37,18 @@ bool ends_inside_a_line(const fs::path& path) {
   return file.get() != '\n';
 }
 
-Json parsed(const std::string& text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
+// The object of a line, none if it is not a whole one.
+std::optional<Json> object_in(const std::string& text) {
+  std::optional<Json> content = json_if_whole<Json>(text);
+  return content && content->is_object() ? std::move(content) : std::nullopt;
+}
 
 // Makes a file end with a whole line: what a crash cut short is removed, a line end that an editor left out is added.
 void end_last_line(const fs::path& path) {
   if (!ends_inside_a_line(path)) return;
   Line last;
   for_each_line(path, [&](const Line& line) { last = line; });
-  if (parsed(last.text).is_object())
+  if (object_in(last.text))
     std::ofstream(path, std::ios::binary | std::ios::app) << '\n';
   else
     fs::resize_file(path, last.begin);
@@ -72,8 +77,7 @@ std::vector<Json> read_jsonl(const fs::path& path) {
   std::vector<Json> lines;
   for_each_line(path, [&](const Line& line) {
     if (line.text.find_first_not_of(" \t\r") == std::string::npos) return;
-    Json content = parsed(line.text);
-    if (content.is_object()) return lines.push_back(std::move(content));
+    if (std::optional<Json> content = object_in(line.text)) return lines.push_back(std::move(*content));
     FEM_CHECK(!line.ended, path.string(), ", line ", line.number, ": expected a JSON object, got \"",
               line.text.substr(0, 60), "\"; remove that line, or the file to begin anew");
   });

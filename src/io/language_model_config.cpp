@@ -8,6 +8,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kType = "fem_language_model";
+
 json mixer_table(const MixerOptions& options) {
   json out = to_json(options);
   for (const std::string_view name : kFromTheModel) out.erase(std::string(name));
@@ -44,6 +46,22 @@ LanguageModelOptions language_model_options_from_json(const json& in) {
   reader.skip("mixer");
   reader.finish();
   read_mixer_table(whose, in, options);
+  return options;
+}
+
+json model_config(const LanguageModelOptions& options) {
+  json config = to_json(options);
+  config["model_type"] = kType;
+  return config;
+}
+
+LanguageModelOptions options_of_model_config(json config) {
+  FEM_CHECK(config.is_object() && config.value("model_type", json()) == kType,
+            "expected a JSON object with \"model_type\": \"", kType, "\"; it is another model's or damaged");
+  config.erase("model_type");
+  const LanguageModelOptions options = language_model_options_from_json(config);
+  for (const char* name : {"vocab_size", "n_embd", "n_head", "n_layer", "mlp_width"})
+    FEM_CHECK(config.contains(name), "expected the field ", name, ", which is missing");
   return options;
 }
 

@@ -16,6 +16,9 @@ nlohmann::json to_json(const LanguageModelOptions& options);
 
 // Absent fields keep their defaults; an unknown field or a value of the wrong type is an error.
 LanguageModelOptions language_model_options_from_json(const nlohmann::json& json);
+// config.json of a model folder, and its inverse: the options with the type of the model, none of the sizes absent.
+nlohmann::json model_config(const LanguageModelOptions& options);
+LanguageModelOptions options_of_model_config(nlohmann::json config);
 BackboneOptions backbone_options_from_json(const nlohmann::json& json);
 
 }  // namespace fem

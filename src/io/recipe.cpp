@@ -1,15 +1,11 @@
 #include "io/recipe.h"
 
-// The library's compiled part: header-only it takes a minute.
-#define TOML_HEADER_ONLY 0
-#define TOML_SHARED_LIB 1
-#include <toml++/toml.h>
-
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "io/toml.h"
 #include "util/check.h"
 #include "util/nearest.h"
 #include "util/shared_files.h"
@@ -24,34 +20,11 @@ constexpr int kDeepest = 8;
 constexpr const char* kSuffix = ".toml";
 constexpr const char* kUnnamedFolder = "lm";  // of the recipes that are called without their folder
 
-json json_of(const toml::node& node) {
-  if (const auto* table = node.as_table()) {
-    json out = json::object();
-    for (const auto& [key, value] : *table) out[std::string(key.str())] = json_of(value);
-    return out;
-  }
-  if (const auto* array = node.as_array()) {
-    json out = json::array();
-    for (const toml::node& value : *array) out.push_back(json_of(value));
-    return out;
-  }
-  if (const auto* text = node.as_string()) return text->get();
-  if (const auto* whole = node.as_integer()) return whole->get();
-  if (const auto* number = node.as_floating_point()) return number->get();
-  if (const auto* truth = node.as_boolean()) return truth->get();
-  FEM_CHECK(false, "recipe: expected text, numbers, true or false, got a date at line ", node.source().begin.line);
-}
-
 json load(const fs::path& path, int depth) {
   FEM_CHECK(depth < kDeepest, "recipe: ", path.string(), " starts from itself or from more than ", kDeepest,
             " others by base = ...");
   FEM_CHECK(fs::is_regular_file(path), "recipe: expected a TOML file, but there is none at ", path.string());
-  json own;
-  try {
-    own = json_of(toml::parse_file(path.string()));
-  } catch (const toml::parse_error& error) {
-    FEM_CHECK(false, "recipe: ", path.string(), ", line ", error.source().begin.line, ": ", error.description());
-  }
+  json own = read_toml(path, "recipe");
   if (!own.contains("base")) return own;
   FEM_CHECK(own["base"].is_string(), "recipe: ", path.string(), ": expected base to be the name of a recipe, got ",
             own["base"].dump());
@@ -63,8 +36,8 @@ json load(const fs::path& path, int depth) {
 
 json value_of(const std::string& text) {
   try {
-    return json_of(*toml::parse("value = " + text).get("value"));
-  } catch (const toml::parse_error&) {
+    return parse_toml("value = " + text, "--set").at("value");
+  } catch (const c10::Error&) {
     return text;
   }
 }
@@ -105,9 +78,17 @@ void set_value(json& recipe, const std::string& assignment) {
   const size_t equals = assignment.find('=');
   FEM_CHECK(equals != std::string::npos && equals > 0, "--set: expected name=value, such as train.steps=500, got '",
             assignment, "'");
+  try {
+    static_cast<void>(json(assignment).dump());
+  } catch (const json::exception&) {
+    FEM_CHECK(false, "--set: expected UTF-8 text, got bytes that are none in a value for ",
+              assignment.substr(0, equals));
+  }
   json* place = &recipe;
+  int depth = 0;
   std::istringstream path(assignment.substr(0, equals));
   for (std::string name; std::getline(path, name, '.');) {
+    FEM_CHECK(++depth <= kDeepestToml, "--set: expected a name of at most ", kDeepestToml, " parts, got more");
     FEM_CHECK(place->is_object() || place->is_null(), "--set ", assignment, ": a plain value stands where ", name,
               " would have to be");
     place = &(*place)[name];

@@ -34,7 +34,7 @@ at::Tensor read_tensor(std::istream& file, const SafetensorsEntry& entry) {
   return tensor;
 }
 
-Safetensors read_file(const fs::path& path) {
+Safetensors read_tensors(const fs::path& path, const std::function<void(const SafetensorsHeader&)>& check) {
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
   FEM_CHECK(!error, "cannot be read: ", error.message());
@@ -51,6 +51,7 @@ Safetensors read_file(const fs::path& path) {
   FEM_CHECK(file.good(), "the header cannot be read");
 
   SafetensorsHeader header = parse_safetensors_header(text, size - kLengthBytes - header_bytes);
+  check(header);
   Safetensors content;
   content.metadata = std::move(header.metadata);
   for (const SafetensorsEntry& entry : header.entries) content.tensors[entry.name] = read_tensor(file, entry);
@@ -98,10 +99,15 @@ void write_file(const fs::path& path, const Safetensors& content) {
 }  // namespace
 
 Safetensors load_safetensors(const fs::path& path) {
+  return load_safetensors(path, "load_safetensors", [](const SafetensorsHeader&) {});
+}
+
+Safetensors load_safetensors(const fs::path& path, const std::string& who,
+                             const std::function<void(const SafetensorsHeader&)>& check) {
   try {
-    return read_file(path);
+    return read_tensors(path, check);
   } catch (const c10::Error& error) {
-    FEM_CHECK(false, "load_safetensors: ", path.string(), ": ", error.what_without_backtrace());
+    FEM_CHECK(false, who, ": ", path.string(), ": ", error.what_without_backtrace());
   }
 }
 

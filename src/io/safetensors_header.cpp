@@ -1,38 +1,15 @@
 #include "io/safetensors_header.h"
 
 #include <algorithm>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "io/json.h"
 #include "util/check.h"
 
 namespace fem {
 namespace {
 
 using nlohmann::json;
-
-// A parser callback that refuses a second value under the same key: nlohmann would keep the last one silently.
-class UniqueKeys {
- public:
-  bool operator()(int, json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) open_objects_.emplace_back();
-    if (event == json::parse_event_t::object_end) open_objects_.pop_back();
-    if (event == json::parse_event_t::key)
-      FEM_CHECK(open_objects_.back().insert(parsed.get<std::string>()).second, "key ", parsed.dump(), " appears twice");
-    return true;
-  }
-
- private:
-  std::vector<std::set<std::string>> open_objects_;
-};
-
-json parse_object(const std::string& text) {
-  UniqueKeys unique_keys;
-  const json header = json::parse(text, std::ref(unique_keys), /*allow_exceptions=*/false);
-  FEM_CHECK(header.is_object(), "the header is not a JSON object");
-  return header;
-}
 
 std::map<std::string, std::string> parse_metadata(const json& metadata) {
   FEM_CHECK(
@@ -97,7 +74,8 @@ std::vector<SafetensorsEntry> parse_entries(const json& header, uint64_t data_by
 }  // namespace
 
 SafetensorsHeader parse_safetensors_header(const std::string& text, uint64_t data_bytes) {
-  const json header = parse_object(text);
+  const json header = parse_json(text, "the header");
+  FEM_CHECK(header.is_object(), "the header is not a JSON object");
   SafetensorsHeader parsed;
   if (header.contains(kSafetensorsMetadata)) parsed.metadata = parse_metadata(header[kSafetensorsMetadata]);
   parsed.entries = parse_entries(header, data_bytes);

@@ -5,10 +5,14 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "fem/io/safetensors.h"
 
 namespace fem {
 
@@ -34,5 +38,9 @@ struct SafetensorsHeader {
 
 // Checks everything about a header whose tensors should fill data_bytes; throws a clause without the file's name.
 SafetensorsHeader parse_safetensors_header(const std::string& text, uint64_t data_bytes);
+
+// load_safetensors for somebody who may refuse a file by its header, before any tensor is made; errors begin with who.
+Safetensors load_safetensors(const std::filesystem::path& path, const std::string& who,
+                             const std::function<void(const SafetensorsHeader&)>& check);
 
 }  // namespace fem

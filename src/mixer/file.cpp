@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "fem/io/mixer_file.h"
-#include "fem/io/safetensors.h"
+#include "io/json.h"
 #include "io/mixer_config.h"
+#include "io/safetensors_header.h"
+#include "nn/parameters.h"
 #include "util/check.h"
 
 namespace fem {
@@ -26,26 +28,18 @@ void write_mixer_file(const std::filesystem::path& path, const MixerFile& file) 
 }
 
 MixerFile read_mixer_file(const std::filesystem::path& path) {
-  Safetensors content = load_safetensors(path);
-  FEM_CHECK(content.metadata.count(kOptions), "load_mixer: ", path, " holds tensors but no mixer options (metadata \"",
-            kOptions,
-            "\"); weights of another program need their configuration: load_safetensors, or fem.load_reference "
-            "in Python");
-  const auto json = nlohmann::json::parse(content.metadata[kOptions], nullptr, /*allow_exceptions=*/false);
-  FEM_CHECK(!json.is_discarded(), "load_mixer: the mixer options in ", path, " are not JSON");
-
-  MixerFile file{mixer_options_from_json(json), {}};
-  for (const ParameterSpec& spec : mixer_parameters(file.options)) {
-    const auto found = content.tensors.find(spec.name);
-    FEM_CHECK(found != content.tensors.end(), "load_mixer: ", path, " has no ", spec.name,
-              ", which its own options ask for; the file is damaged");
-    FEM_CHECK(found->second.sizes() == spec.shape, "load_mixer: expected ", spec.name, " of shape ",
-              at::IntArrayRef(spec.shape), " in ", path, ", got ", shape_of(found->second));
-    file.parameters.push_back(std::move(found->second));
-    content.tensors.erase(found);
-  }
-  FEM_CHECK(content.tensors.empty(), "load_mixer: ", path, " holds ", content.tensors.begin()->first,
-            ", which its own options do not ask for; the file is damaged");
+  MixerFile file;
+  std::vector<ParameterSpec> specs;
+  Safetensors content = load_safetensors(path, "load_mixer", [&](const SafetensorsHeader& header) {
+    const auto options = header.metadata.find(kOptions);
+    FEM_CHECK(options != header.metadata.end(), "it holds tensors but no mixer options (metadata \"", kOptions,
+              "\"); weights of another program need their configuration: load_safetensors, or fem.load_reference in "
+              "Python");
+    file.options = mixer_options_from_json(parse_json(options->second, "its mixer options"));
+    specs = mixer_parameters(file.options);
+    check_stored(header, specs, "its own options; the file is damaged");
+  });
+  for (const ParameterSpec& spec : specs) file.parameters.push_back(std::move(content.tensors.at(spec.name)));
   return file;
 }
 

@@ -13,6 +13,16 @@ bool is_positive(double value) { return value > 0 && std::isfinite(value); }
 void check(const MixerOptions& o) {
   FEM_CHECK(o.n_embd >= 1, "mixer options: expected n_embd of at least 1, got ", o.n_embd);
   FEM_CHECK(o.n_head >= 1, "mixer options: expected n_head of at least 1, got ", o.n_head);
+  for (const auto& [name, width] : {std::pair{"n_embd", std::optional(o.n_embd)},
+                                    {"n_head", o.n_head},
+                                    {"fem_dim", o.fem_dim},
+                                    {"qk_dim", o.qk_dim},
+                                    {"conv_hidden", o.conv_hidden},
+                                    {"ssm_rank", o.ssm_rank}})
+    FEM_CHECK(width.value_or(1) <= kLargestWidth, "mixer options: expected ", name, " of at most ", kLargestWidth,
+              ", got ", *width);
+  FEM_CHECK(o.window.value_or(1) <= kLargestWindow, "mixer options: expected a window of at most ", kLargestWindow,
+            " tokens, got ", *o.window, "; leave it unset for no window");
   FEM_CHECK(o.n_embd % o.n_head == 0,
             "mixer options: expected n_embd to be a multiple of n_head, got n_embd=", o.n_embd,
             " and n_head=", o.n_head);
@@ -69,16 +79,23 @@ MixerSizes sizes_of(const MixerOptions& options) {
   check(options);
   const int64_t heads = options.n_head;
   // llrint rounds halves to even, as the authors' Python does.
-  const auto share = [](double ratio, int64_t width) { return std::llrint(ratio * static_cast<double>(width)); };
+  const auto share = [](const char* name, double ratio, int64_t width) {
+    const double wanted = ratio * static_cast<double>(width);
+    FEM_CHECK(wanted <= kLargestWidth, "mixer options: expected ", name, " to give a width of at most ", kLargestWidth,
+              ", got ", wanted);
+    return std::llrint(wanted);
+  };
 
   MixerSizes sizes;
-  sizes.value = nearest_multiple(options.fem_dim.value_or(share(options.fem_ratio, options.n_embd)), 4 * heads);
+  sizes.value =
+      nearest_multiple(options.fem_dim.value_or(share("fem_ratio", options.fem_ratio, options.n_embd)), 4 * heads);
   sizes.head_value = sizes.value / heads;
-  const int64_t key_budget =
-      nearest_multiple(options.qk_dim.value_or(share(options.p_t_to_fem_ratio / 2, sizes.value)), 2 * heads);
+  const int64_t key_budget = nearest_multiple(
+      options.qk_dim.value_or(share("p_t_to_fem_ratio", options.p_t_to_fem_ratio / 2, sizes.value)), 2 * heads);
   sizes.head_key = prior_of(options.prior_type).head_key(options, key_budget / heads, sizes.head_value);
   sizes.key = heads * sizes.head_key;
-  const int64_t unset = rules_of(options.dialect).narrow ? nearest_multiple(share(1.0 / 16, sizes.value), 4) : 64;
+  const int64_t unset =
+      rules_of(options.dialect).narrow ? nearest_multiple(std::llrint(static_cast<double>(sizes.value) / 16), 4) : 64;
   sizes.conditioner = options.conv_hidden.value_or(unset);
   return sizes;
 }

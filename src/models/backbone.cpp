@@ -46,6 +46,11 @@ void check_backbone(const BackboneOptions& o, const char* who) {
   for (const auto& [name, value] :
        {std::pair{"n_embd", o.n_embd}, {"n_head", o.n_head}, {"n_layer", o.n_layer}, {"mlp_width", o.mlp_width}})
     FEM_CHECK(value >= 1, who, ": expected ", name, " of at least 1, got ", value);
+  for (const auto& [name, value, most] : {std::tuple{"n_embd", o.n_embd, kLargestWidth},
+                                          {"n_head", o.n_head, kLargestWidth},
+                                          {"n_layer", o.n_layer, kMostLayers},
+                                          {"mlp_width", o.mlp_width, kLargestWidth}})
+    FEM_CHECK(value <= most, who, ": expected ", name, " of at most ", most, ", got ", value);
   FEM_CHECK(o.norm_eps > 0 && std::isfinite(o.norm_eps), who, ": expected a positive norm_eps, got ", o.norm_eps);
   FEM_CHECK(o.mixer.n_embd == o.n_embd && o.mixer.n_head == o.n_head, who,
             ": expected the mixer's n_embd and n_head to be the model's, ", o.n_embd, " and ", o.n_head, ", got ",

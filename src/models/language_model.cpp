@@ -14,6 +14,8 @@ namespace {
 
 LanguageModelOptions checked_model(const LanguageModelOptions& given) {
   FEM_CHECK(given.vocab_size >= 1, "language model: expected vocab_size of at least 1, got ", given.vocab_size);
+  FEM_CHECK(given.vocab_size <= kLargestVocabulary, "language model: expected vocab_size of at most ",
+            kLargestVocabulary, ", got ", given.vocab_size);
   const LanguageModelOptions o = completed(given, "language model");
   FEM_CHECK(o.mixer.causal, "language model: expected a causal mixer, got mixer.causal = false");
   return o;
@@ -27,6 +29,8 @@ ParameterSpec token_matrix(std::string name, const LanguageModelOptions& o) {
 at::Tensor with_wide_sums(const at::Tensor& logits) { return logits.to(at::toOpMathType(logits.scalar_type())); }
 
 }  // namespace
+
+void check(const LanguageModelOptions& options) { checked_model(options); }
 
 std::vector<ParameterSpec> language_model_parameters(const LanguageModelOptions& options) {
   const LanguageModelOptions o = checked_model(options);

@@ -1,13 +1,14 @@
-#include "fem/io/model_folder.h"
+#include "models/model_folder.h"
 
 #include <ATen/ATen.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "fem/io/safetensors.h"
 #include "io/atomic_file.h"
+#include "io/json.h"
 #include "io/language_model_config.h"
+#include "io/safetensors_header.h"
+#include "nn/parameters.h"
 #include "util/check.h"
 
 namespace fem {
@@ -16,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kType = "fem_language_model";
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kStep = "step-";
 
@@ -27,50 +27,50 @@ void save_language_model(const fs::path& folder, const LanguageModel& model) {
   Safetensors content;
   for (const auto& parameter : model->named_parameters()) content.tensors[parameter.key()] = parameter->detach();
   content.metadata["format"] = "pt";
-  json config = to_json(model->options);
-  config["model_type"] = kType;
+  const json config = model_config(model->options);
   save_safetensors(folder / "model.safetensors", content);
   write_atomically(folder / "config.json", [&](std::ostream& file) { file << config.dump(2) << "\n"; });
 }
 
 LanguageModelOptions load_language_model_options(const fs::path& folder) {
   const fs::path path = folder / "config.json";
-  std::ifstream file(path);
-  FEM_CHECK(file.good(), "model folder: expected ", path.string(),
+  FEM_CHECK(fs::is_regular_file(path), "model folder: expected ", path.string(),
             ", but it cannot be read; a model is a folder with config.json and model.safetensors, as fem train makes");
-  json config = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  FEM_CHECK(config.is_object() && config.value("model_type", json()) == kType, "model folder: expected ", path.string(),
-            " to be a JSON object with \"model_type\": \"", kType, "\"; it is another model's or damaged");
-  config.erase("model_type");
+  const json config = read_json(path, "model folder");
   try {
-    return language_model_options_from_json(config);
+    const LanguageModelOptions options = options_of_model_config(config);
+    check(options);
+    return options;
   } catch (const c10::Error& error) {
     FEM_CHECK(false, "model folder: ", path.string(), ": ", error.what_without_backtrace());
   }
 }
 
+LanguageModelFile read_language_model(const fs::path& folder) {
+  LanguageModelFile file{load_language_model_options(folder), {}};
+  const auto check = [&](const SafetensorsHeader& header) {
+    FEM_CHECK(file.options.n_layer <= static_cast<int64_t>(header.entries.size()), "it has ", header.entries.size(),
+              " tensors, too few for the ", file.options.n_layer, " layers of config.json beside it");
+    check_stored(header, language_model_parameters(file.options), "config.json beside it");
+  };
+  file.parameters = load_safetensors(folder / "model.safetensors", "model folder", check).tensors;
+  return file;
+}
+
 LanguageModel load_language_model(const fs::path& folder) {
-  LanguageModel model(load_language_model_options(folder));
-  const fs::path path = folder / "model.safetensors";
-  Safetensors content = load_safetensors(path);
-  const at::ScalarType first = content.tensors.empty() ? at::kFloat : content.tensors.begin()->second.scalar_type();
+  LanguageModelFile file = read_language_model(folder);
+  LanguageModel model(file.options);
   const at::NoGradGuard no_grad;
+  const at::ScalarType first = file.parameters.begin()->second.scalar_type();
   for (auto& parameter : model->named_parameters()) {
-    const auto found = content.tensors.find(parameter.key());
-    FEM_CHECK(found != content.tensors.end(), "model folder: ", path.string(), " has no ", parameter.key(),
-              ", which config.json beside it asks for");
-    FEM_CHECK(found->second.sizes() == parameter->sizes(), "model folder: expected ", parameter.key(), " of shape ",
-              shape_of(*parameter), " as in config.json, got ", shape_of(found->second), " in ", path.string());
-    const at::ScalarType dtype = found->second.scalar_type();
+    const at::Tensor& stored = file.parameters.at(parameter.key());
+    const at::ScalarType dtype = stored.scalar_type();
     FEM_CHECK(dtype == first && (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble),
               "model folder: expected all parameters as float32, all as bfloat16 or all as float64, got ",
-              parameter.key(), " as ", dtype, " in ", path.string(),
+              parameter.key(), " as ", dtype, " in ", (folder / "model.safetensors").string(),
               "; convert the file (in Python: tensor.float(), which loses nothing of float16)");
-    parameter->set_data(found->second);
-    content.tensors.erase(found);
+    parameter->set_data(stored);
   }
-  FEM_CHECK(content.tensors.empty(), "model folder: ", path.string(), " holds ", content.tensors.begin()->first,
-            ", which config.json beside it does not ask for");
   model->eval();
   return model;
 }

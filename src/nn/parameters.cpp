@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <utility>
+
+#include "util/check.h"
 
 namespace fem {
 
@@ -20,9 +23,22 @@ at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator>
     case Init::kConstant:
       break;
     case Init::kValues:
-      return at::tensor(spec.values, at::kDouble).view(spec.shape).to(c10::get_default_dtype_as_scalartype());
+      return at::tensor(spec.values(), at::kDouble).view(spec.shape).to(c10::get_default_dtype_as_scalartype());
   }
   return at::empty(spec.shape).fill_(spec.value);
+}
+
+void check_stored(const SafetensorsHeader& header, const std::vector<ParameterSpec>& specs, const std::string& source) {
+  std::map<std::string, const std::vector<int64_t>*> stored;
+  for (const SafetensorsEntry& entry : header.entries) stored[entry.name] = &entry.shape;
+  for (const ParameterSpec& spec : specs) {
+    const auto found = stored.find(spec.name);
+    FEM_CHECK(found != stored.end(), "it has no ", spec.name, ", asked for by ", source);
+    FEM_CHECK(*found->second == spec.shape, "expected ", spec.name, " of shape ", at::IntArrayRef(spec.shape),
+              " as asked for by ", source, ", got ", at::IntArrayRef(*found->second));
+    stored.erase(found);
+  }
+  FEM_CHECK(stored.empty(), "it holds ", stored.begin()->first, ", not asked for by ", source);
 }
 
 at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter) {

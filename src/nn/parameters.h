@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fem/mixer.h"
+#include "io/safetensors_header.h"
 
 namespace fem {
 
@@ -18,6 +19,9 @@ void declare_linear(std::vector<ParameterSpec>& specs, const std::string& name, 
 
 // What a parameter starts as; torch's default generator unless one is given.
 at::Tensor initial_value(const ParameterSpec& spec, std::optional<at::Generator> generator = std::nullopt);
+
+// Refuses a file unless its tensors are these parameters and nothing else. source: who asks for them, in words.
+void check_stored(const SafetensorsHeader& header, const std::vector<ParameterSpec>& specs, const std::string& source);
 
 // Registers "tdc.fwd.ln.weight" as parameter "weight" of module "ln" of module "fwd" of module "tdc" of root.
 at::Tensor& register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor parameter);

@@ -14,7 +14,7 @@ ParameterSpec started(std::string name, std::vector<int64_t> shape, const Start&
   using Init = ParameterSpec::Init;
   if (const double* everywhere = std::get_if<double>(&start))
     return {std::move(name), std::move(shape), Init::kConstant, *everywhere, {}};
-  return {std::move(name), std::move(shape), Init::kValues, 0.0, std::get<1>(start)()};
+  return {std::move(name), std::move(shape), Init::kValues, 0.0, std::get<1>(start)};
 }
 
 }  // namespace

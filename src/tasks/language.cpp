@@ -182,6 +182,7 @@ LanguageOptions language_options_from_json(const json& recipe) {
   visit_language_data(options, reader);
   reader.finish();
   FEM_CHECK(options.length >= 1, "data: expected length of at least 1, got ", options.length);
+  FEM_CHECK(options.length <= kLongestRow, "data: expected length of at most ", kLongestRow, ", got ", options.length);
   FEM_CHECK(options.validation_tokens >= 0, "data: expected validation_tokens of at least 0, got ",
             options.validation_tokens);
   return options;

@@ -9,6 +9,8 @@
 
 namespace fem {
 
+inline constexpr int64_t kLongestRow = 1 << 28;  // tokens
+
 struct LanguageOptions {
   LanguageModelOptions model;  // [model]; a vocabulary of 0 is the tokenizer's
   CorpusOptions corpus;        // [data], with what follows

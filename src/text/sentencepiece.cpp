@@ -6,15 +6,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "io/atomic_file.h"
+#include "io/read_file.h"
+#include "text/sentencepiece_model.h"
 #include "text/utf8.h"
 #include "util/check.h"
 #include "util/grouped.h"
@@ -42,6 +40,7 @@ class SentencePieceTokenizer : public Tokenizer {
   // `name` is what errors call the model.
   SentencePieceTokenizer(std::string model, const std::string& name) : model_(std::move(model)) {
     try {
+      check_sentencepiece_model(model_);
       const auto status = processor_.LoadFromSerializedProto(model_);
       FEM_CHECK(status.ok(), reason_of(status));
       examine();
@@ -216,13 +215,8 @@ TokenizerPtr tokenizer_of_model(std::string model, const std::string& name) {
 }
 
 TokenizerPtr sentencepiece_tokenizer(const fs::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  FEM_CHECK(file.good() && fs::is_regular_file(path, ignored), "tokenizer: ", path.string(),
-            " cannot be read: ", errno ? std::strerror(errno) : "it is not a file");
-  std::string model{std::istreambuf_iterator<char>(file), {}};
-  return std::make_shared<SentencePieceTokenizer>(std::move(model), path.string());
+  constexpr uint64_t kLargestModel = 256 << 20;  // bytes
+  return std::make_shared<SentencePieceTokenizer>(read_file(path, "tokenizer", kLargestModel), path.string());
 }
 
 TokenizerPtr train_sentencepiece(const std::vector<std::string>& texts, int64_t vocab_size) {

@@ -1,9 +1,9 @@
 #include "fem/text/tokenizer.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "io/json.h"
 #include "util/check.h"
 
 namespace fem {
@@ -56,9 +56,9 @@ TokenizerPtr byte_tokenizer() { return std::make_shared<ByteTokenizer>(); }
 
 TokenizerPtr load_tokenizer(const fs::path& folder) {
   const fs::path path = folder / "tokenizer.json";
-  std::ifstream file(path);
-  FEM_CHECK(file.good(), "tokenizer: ", path.string(), " cannot be read; the tokenizer is kept beside its model");
-  const json description = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  FEM_CHECK(fs::is_regular_file(path), "tokenizer: ", path.string(),
+            " cannot be read; the tokenizer is kept beside its model");
+  const json description = read_json(path, "tokenizer");
   FEM_CHECK(description.is_object() && description.contains("type"), "tokenizer: ", path.string(),
             " is not a JSON object with a \"type\"");
   const json& type = description["type"];

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "io/json.h"
 #include "util/check.h"
 
 namespace fem {
@@ -35,8 +36,9 @@ json to_json(const Best& best) {
 }
 
 Best best_from_json(const json& in) {
-  return {in.at("validated").get<int64_t>(), in.at("step").get<int64_t>(), in.at("value").get<double>(),
-          in.at("since").get<int64_t>()};
+  const std::string whose = "train: the best validation";
+  return {integer_in(in, "validated", whose), integer_in(in, "step", whose), number_in(in, "value", whose),
+          integer_in(in, "since", whose)};
 }
 
 }  // namespace fem

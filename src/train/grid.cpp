@@ -46,12 +46,27 @@ void expect_table(const json& in, const std::string& whose) {
   FEM_CHECK(in.is_object() && !in.empty(), "grid: expected a table [", whose, "], got ", in.dump());
 }
 
+// Changes of a recipe: a table, whose own table of the trainer, if there is one, takes the seed.
+void expect_settings(const json& in, const std::string& whose) {
+  FEM_CHECK(in.is_object() && in.value("train", json::object()).is_object(), "grid: expected a table [", whose,
+            "], whose train is a table, got ", in.dump());
+}
+
+constexpr size_t kMostCombinations = 100'000;
+
+// Refuses combinations before they are made; an exponent of values is quickly written.
+void check_count(size_t combinations, size_t values) {
+  FEM_CHECK(combinations * values <= kMostCombinations, "grid: expected at most ", kMostCombinations,
+            " combinations of values, got ", combinations * values, " or more");
+}
+
 // Every combination of the values of all settings.
 std::vector<Variant> choices_of(const json& settings) {
   std::vector<Variant> choices{{}};
   for_each_setting(settings, "", [&](const std::string& name, const json& values) {
     FEM_CHECK(values.is_array() && !values.empty(), "grid: expected choose.settings.", name,
               " to be a list of values to choose from, got ", values.dump());
+    check_count(choices.size(), values.size());
     std::vector<Variant> more;
     for (const Variant& choice : choices) {
       for (const json& value : values) {
@@ -71,6 +86,7 @@ std::vector<Cell> cells_of(const json& axes, const Cell& common) {
   std::vector<Cell> cells{common};
   for (const auto& [axis, values] : axes.items()) {
     expect_table(values, "axes." + axis);
+    check_count(cells.size(), values.size());
     std::vector<Cell> more;
     for (const Cell& cell : cells) {
       for (const auto& [label, changes] : values.items()) {
@@ -83,6 +99,7 @@ std::vector<Cell> cells_of(const json& axes, const Cell& common) {
           next.recipe_name = own["recipe"];
           own.erase("recipe");
         }
+        expect_settings(own, "axes." + axis + "." + label);
         next.labels.push_back(label);
         next.changes.merge_patch(own);
         more.push_back(std::move(next));
@@ -108,7 +125,9 @@ Grid load_grid(const fs::path& path) {
 
   Grid grid{.seeds = seeds_of(in["seeds"], "seeds"), .choices = {{}}};
   Cell common{.recipe_name = in["recipe"], .changes = in.value("set", json::object())};
+  expect_settings(common.changes, "set");
   const json axes = in.value("axes", json::object());
+  FEM_CHECK(axes.is_object(), "grid: expected a table [axes], got ", axes.dump());
   for (const auto& [axis, values] : axes.items()) grid.axes.push_back(axis);
   grid.cells = cells_of(axes, common);
   for (Cell& cell : grid.cells) {
@@ -121,6 +140,7 @@ Grid load_grid(const fs::path& path) {
               "grid: ", path.string(), ": expected [choose] with seeds and [choose.settings], got ", choose.dump());
     grid.choosing_seeds = seeds_of(choose["seeds"], "choose.seeds");
     expect_table(choose["settings"], "choose.settings");
+    expect_settings(choose["settings"], "choose.settings");
     grid.choices = choices_of(choose["settings"]);
     for (const int64_t seed : grid.choosing_seeds)
       FEM_CHECK(std::count(grid.seeds.begin(), grid.seeds.end(), seed) == 0, "grid: ", path.string(), ": seed ", seed,

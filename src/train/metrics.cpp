@@ -3,13 +3,19 @@
 #include <fstream>
 
 #include "io/atomic_file.h"
+#include "io/json.h"
 
 namespace fem {
 namespace {
 
+std::optional<int64_t> step_in(const Json& line) {
+  const bool there = line.is_object() && line.contains("step") && line["step"].is_number_integer();
+  return there ? std::optional(line["step"].get<int64_t>()) : std::nullopt;
+}
+
 std::filesystem::path without_steps_after(int64_t step, const std::filesystem::path& path) {
   const std::vector<Json> lines = read_jsonl(path);
-  const auto later = [&](const Json& line) { return line.value("step", int64_t{0}) > step; };
+  const auto later = [&](const Json& line) { return step_in(line).value_or(0) > step; };
   if (std::any_of(lines.begin(), lines.end(), later))
     write_atomically(path, [&](std::ostream& file) {
       for (const Json& line : lines)
@@ -30,8 +36,7 @@ int64_t last_step(const std::filesystem::path& run) {
   file.seekg(std::max<std::streamoff>(size - kEnd, 0));
   int64_t step = 0;
   for (std::string text; std::getline(file, text);) {
-    const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (line.is_object()) step = line.value("step", step);
+    if (const auto line = json_if_whole<Json>(text)) step = step_in(*line).value_or(step);
   }
   return step;
 }

@@ -39,6 +39,10 @@ void check(const TrainOptions& o) {
                                     {"checkpoint_every", o.checkpoint_every},
                                     {"seed", o.seed}})
     FEM_CHECK(value >= 0, "train: expected ", name, " of at least 0, got ", value);
+  for (const auto& [name, value, most] : {std::tuple{"steps", o.steps, kMostSteps},
+                                          {"batch", o.batch, kLargestBatch},
+                                          {"timeout_seconds", o.timeout_seconds, kLongestTimeout}})
+    FEM_CHECK(value <= most, "train: expected ", name, " of at most ", most, ", got ", value);
   FEM_CHECK(o.validate_every > 0 || (o.patience == 0 && !o.keep_best),
             "train: patience and keep_best need validations between the steps, got validate_every 0");
   FEM_CHECK(o.learning_rate > 0, "train: expected a positive learning_rate, got ", o.learning_rate);

@@ -15,6 +15,9 @@ struct Spelling<Precision> {
                                      std::pair{std::string_view("bfloat16"), Precision::kBfloat16}};
 };
 
+// With these no product of them overflows.
+inline constexpr int64_t kMostSteps = int64_t{1} << 36, kLargestBatch = 1 << 24, kLongestTimeout = 100'000'000;
+
 struct TrainOptions {
   int64_t steps = 1000;
   int64_t batch = 16;

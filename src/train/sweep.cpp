@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <ostream>
 #include <set>
 #include <thread>
 
+#include "io/json.h"
 #include "train/children.h"
 #include "train/metrics.h"
 #include "train/run.h"
@@ -163,9 +165,9 @@ class Sweep {
   void finish(Member& member, const std::optional<std::string>& failure) {
     const fs::path folder = folder_of(member.run);
     std::ifstream file(result_path(folder));
-    const Json result = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (!failure && result.is_object()) {
-      results_.add_finished(grid_, member.run, result);
+    const auto result = json_if_whole<Json>(std::string(std::istreambuf_iterator<char>(file), {}));
+    if (!failure && result && result->is_object()) {
+      results_.add_finished(grid_, member.run, *result);
       member.state = State::kFinished;
     } else if (terminated_) {
       member.state = State::kWaiting;  // it has saved what it had and goes on next time

@@ -1,5 +1,6 @@
 // What a sweep has found: its file and its table.
 #include "train/sweep.h"
+#include "util/check.h"
 #include "util/table.h"
 
 namespace fem {
@@ -11,13 +12,29 @@ std::optional<double> goal_of(const Json* line) {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;  // null: not finite
 }
 
+// Whether a line says all that is read of it below: of a run that failed, or of one that finished.
+bool is_result(const Json& line) {
+  const auto has = [](const Json& object, const char* name, auto is) {
+    return object.is_object() && object.contains(name) && (object[name].*is)();
+  };
+  if (!has(line, "run", &Json::is_string) || !line.contains("recipe")) return false;
+  if (!line.contains("measures")) return has(line, "error", &Json::is_string);
+  return has(line, "measures", &Json::is_object) && has(line, "parameters", &Json::is_number_integer) &&
+         has(line, "goal", &Json::is_object) && has(line["goal"], "measure", &Json::is_string) &&
+         has(line["goal"], "larger_is_better", &Json::is_boolean) &&
+         line["measures"].contains(line["goal"]["measure"].get<std::string>());
+}
+
 }  // namespace
 
 std::filesystem::path sweep_results_path(const std::filesystem::path& out) { return out / "results.jsonl"; }
 
 SweepResults::SweepResults(const std::filesystem::path& file) : file_(file) {
-  for (const Json& line : read_jsonl(file))
-    if (line.contains("run") && line.contains("recipe")) lines_[line["run"]] = line;
+  for (const Json& line : read_jsonl(file)) {
+    FEM_CHECK(is_result(line), "sweep: ", file.string(), ": expected lines with the result of a run, got ",
+              line.dump().substr(0, 80), "; remove that line");
+    lines_[line["run"]] = line;
+  }
 }
 
 const Json* SweepResults::line_of(const GridRun& run) const {
@@ -42,6 +59,7 @@ void SweepResults::add(const Grid& grid, const GridRun& run, const Json& more) {
   for (size_t i = 0; i < grid.axes.size(); ++i) line["cell"][grid.axes[i]] = grid.cells[run.cell].labels[i];
   line.update(more);
   line["recipe"] = run.recipe;
+  FEM_CHECK(is_result(line), "sweep: expected the result of a run, got ", line.dump().substr(0, 80));
   append_jsonl(file_, line);
   lines_[run.name] = std::move(line);
 }
@@ -87,7 +105,7 @@ std::vector<SweepRow> sweep_rows(const Grid& grid, const SweepResults& results) 
       if (values.empty())
         for (const auto& [name, value] : line->at("measures").items()) values.push_back({name, {}});
       for (auto& [name, own] : values)
-        if (line->at("measures").at(name).is_number()) own.push_back(line->at("measures").at(name));
+        if (const Json value = line->at("measures").value(name, Json()); value.is_number()) own.push_back(value);
     }
     for (const auto& [name, own] : values) row.measures.emplace_back(name, summarize(own));
     rows.push_back(std::move(row));

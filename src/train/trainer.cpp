@@ -4,12 +4,11 @@
 #include <ATen/autocast_mode.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "fem/io/safetensors.h"
 #include "fem/version.h"
-#include "io/atomic_file.h"
+#include "train/trainer_state.h"
 #include "util/check.h"
 #include "util/interrupt.h"
 
@@ -178,25 +177,19 @@ void Trainer::save(const fs::path& folder) const {
   Safetensors optimizer;
   optimizer.tensors = optimizer_.state();
   save_safetensors(folder / kOptimizer, optimizer);
-  const json state{{"step", steps_done_}, {"seconds", seconds}, {"best", to_json(best)}, {"identity", identity()}};
-  write_atomically(folder / kState, [&](std::ostream& file) { file << state.dump(2) << "\n"; });
+  write_trainer_state(folder / kState, {steps_done_, seconds, best, identity()});
 }
 
 void Trainer::load(const fs::path& folder) {
   const at::NoGradGuard no_grad;
   if (group_->rank() == 0) {
-    std::ifstream file(folder / kState);
-    const json state = json::parse(file, nullptr, /*allow_exceptions=*/false);
-    bool whole = state.is_object();
-    for (const char* part : {"step", "seconds", "best", "identity"}) whole = whole && state.contains(part);
-    FEM_CHECK(whole, "train: expected ", (folder / kState).string(),
-              " to tell where to go on, but it cannot be read; remove that checkpoint");
-    check_same_run(state["identity"], identity());
+    const TrainerState state = read_trainer_state(folder / kState);
+    check_same_run(state.identity, identity());
     task_.load(folder);
     optimizer_.restore(load_safetensors(folder / kOptimizer).tensors);
-    steps_done_ = state["step"].get<int64_t>();
-    seconds = state["seconds"].get<double>();
-    best = best_from_json(state["best"]);
+    steps_done_ = state.step;
+    seconds = state.seconds;
+    best = state.best;
   }
   send_to_all_ranks();
   NamedTensors moments = optimizer_.state();

@@ -199,7 +199,7 @@ TEST_F(Task, EachMalformedLineIsNamed) {
     return [this, text = good + "\n" + line] { read_task(file_of(text)); };
   };
   const std::string place = "task: line 2 of " + (folder / "questions.jsonl").string() + ": ";
-  EXPECT_TRUE(fails_with(place + "expected a JSON object, got \"{broken\"", after_good("{broken")));
+  EXPECT_TRUE(fails_with(place + "expected JSON, but line 1, column 2", after_good("{broken")));
   EXPECT_TRUE(fails_with(place + "expected a JSON object, got \"[1]\"", after_good("[1]")));
   EXPECT_TRUE(fails_with("expected a JSON object", after_good(R"("answer")")));
   EXPECT_TRUE(

@@ -97,11 +97,11 @@ TEST_F(SafetensorsFile, RefusesABrokenLength) {
 }
 
 TEST_F(SafetensorsFile, RefusesABrokenHeader) {
-  EXPECT_TRUE(is_refused(bytes_of(""), "not a JSON object"));
-  EXPECT_TRUE(is_refused(bytes_of("{"), "not a JSON object"));
+  EXPECT_TRUE(is_refused(bytes_of(""), "the header: expected JSON, but"));
+  EXPECT_TRUE(is_refused(bytes_of("{"), "the header: expected JSON, but line 1, column 2"));
   EXPECT_TRUE(is_refused(bytes_of("[]"), "not a JSON object"));
-  EXPECT_TRUE(is_refused(bytes_of("{} {}"), "not a JSON object"));
-  EXPECT_TRUE(is_refused(bytes_of("{\"\xff\":1}"), "not a JSON object"));
+  EXPECT_TRUE(is_refused(bytes_of("{} {}"), "the header: expected JSON, but line 1, column 4"));
+  EXPECT_TRUE(is_refused(bytes_of("{\"\xff\":1}"), "ill-formed UTF-8"));
   EXPECT_TRUE(is_refused(bytes_of(R"({"__metadata__":{"k":1}})"), "not an object of strings"));
   EXPECT_TRUE(is_refused(bytes_of(R"({"__metadata__":[]})"), "not an object of strings"));
 }

@@ -52,7 +52,8 @@ TEST_F(MixerFile, GivesTheSameMixerBack) {
 
 TEST_F(MixerFile, ADamagedOneIsRefusedInWords) {
   EXPECT_TRUE(fails_with("no mixer options", load_changed([](Safetensors& s) { s.metadata.clear(); })));
-  EXPECT_TRUE(fails_with("not JSON", load_changed([](Safetensors& s) { s.metadata["fem.mixer"] = "{"; })));
+  EXPECT_TRUE(fails_with("its mixer options: expected JSON",
+                         load_changed([](Safetensors& s) { s.metadata["fem.mixer"] = "{"; })));
   EXPECT_TRUE(fails_with("has no W_v.weight", load_changed([](Safetensors& s) { s.tensors.erase("W_v.weight"); })));
   EXPECT_TRUE(fails_with("holds extra", load_changed([](Safetensors& s) { s.tensors["extra"] = at::zeros({1}); })));
   EXPECT_TRUE(fails_with("expected W_o.bias of shape [16]",

@@ -237,11 +237,11 @@ TEST_F(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   EXPECT_TRUE(fails_with("has no norm.weight", loading));
   content.tensors["norm.weight"] = at::ones({3});
   save_safetensors(folder / "model.safetensors", content);
-  EXPECT_TRUE(fails_with("expected norm.weight of shape [16] as in config.json, got [3]", loading));
+  EXPECT_TRUE(fails_with("expected norm.weight of shape [16] as asked for by config.json beside it, got [3]", loading));
   content.tensors["norm.weight"] = norm;
   content.tensors["more"] = norm;
   save_safetensors(folder / "model.safetensors", content);
-  EXPECT_TRUE(fails_with("holds more, which config.json beside it does not ask for", loading));
+  EXPECT_TRUE(fails_with("holds more, not asked for by config.json beside it", loading));
 
   const std::string bytes = read(folder / "model.safetensors");
   write(folder / "model.safetensors", bytes.substr(0, bytes.size() / 2));

@@ -91,6 +91,13 @@ TEST(Recipes, UnknownAndImpossibleValuesAreRefused) {
   EXPECT_TRUE(fails_with("expected steps to be an integer", reading({{"train", {{"steps", "many"}}}})));
   EXPECT_TRUE(fails_with("expected batch of at least 1", reading({{"train", {{"batch", 0}}}})));
   EXPECT_TRUE(fails_with("data: expected length of at least 1, got 0", reading({{"data", {{"length", 0}}}})));
+  EXPECT_TRUE(fails_with("data: expected length of at most", reading({{"data", {{"length", INT64_MAX}}}})));
+  for (const char* name : {"steps", "batch", "timeout_seconds"})
+    EXPECT_TRUE(fails_with(std::string("expected ") + name + " of at most", reading({{"train", {{name, INT64_MAX}}}})));
+  for (const char* name : {"train_examples", "validation_examples", "length"})
+    EXPECT_TRUE(fails_with(std::string("expected ") + name + " of at most",
+                           reading({{"task", "argmax"}, {"data", {{name, INT64_MAX}}}})));
+  EXPECT_TRUE(fails_with("expected dim of at most", reading({{"task", "argmax"}, {"model", {{"dim", INT64_MAX}}}})));
   EXPECT_TRUE(fails_with("data: unknown field \"tokeniser\"", reading({{"data", {{"tokeniser", "bytes"}}}})));
   EXPECT_TRUE(fails_with("mixer.n_embd follows the model's", reading({{"model", {{"mixer", {{"n_embd", 8}}}}}})));
   EXPECT_TRUE(fails_with("unknown field \"prior\"", reading({{"model", {{"mixer", {{"prior", "gla"}}}}}})));

@@ -81,6 +81,14 @@ class TokenizerFiles : public testing::TemporaryFolder {
   }
 };
 
+TEST_F(TokenizerFiles, EveryTableOfNormalisationsOfTheLibraryIsSound) {
+  for (const char* rule : {"nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"}) {
+    const TokenizerPtr tokenizer = sentencepiece_tokenizer(foreign_model({{"normalization_rule_name", rule}}));
+    const bool normalizes = std::string(rule) != "identity";
+    EXPECT_EQ(tokenizer->encode("\ufb01") == tokenizer->encode("fi"), normalizes) << rule;
+  }
+}
+
 TEST(ByteTokenizer, KeepsAnyBytes) {
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
@@ -241,6 +249,8 @@ TEST_F(TokenizerFiles, BrokenOnesAreNamed) {
   EXPECT_TRUE(
       fails_with(R"(expected the type "bytes" or "sentencepiece", got "words")", [&] { load_tokenizer(folder); }));
   write(folder / "tokenizer.json", "{");
+  EXPECT_TRUE(fails_with("tokenizer.json: expected JSON, but line 1", [&] { load_tokenizer(folder); }));
+  write(folder / "tokenizer.json", "[]");
   EXPECT_TRUE(fails_with("is not a JSON object with a \"type\"", [&] { load_tokenizer(folder); }));
 }
 

@@ -54,6 +54,11 @@ TEST(BestSoFar, SurvivesAFile) {
             std::tie(best.validated, best.step, best.value, best.since));
 }
 
+TEST(BestSoFar, AFileOfOtherTypesIsRefused) {
+  for (const nlohmann::json& in : {nlohmann::json(5), nlohmann::json{{"validated", "x"}}, nlohmann::json::object()})
+    EXPECT_TRUE(fails_with("train: the best validation: expected", [&] { best_from_json(in); }));
+}
+
 TEST(BestSoFar, AMeasureThatIsNotThereIsNamed) {
   Best best;
   EXPECT_TRUE(fails_with("expected a figure 'accuracy' among loss, perplexity",

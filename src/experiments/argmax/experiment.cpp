@@ -13,6 +13,7 @@
 #include "tasks/table.h"
 #include "train/run.h"
 #include "train/trainer.h"
+#include "util/check.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
 #include "util/table.h"
@@ -43,8 +44,12 @@ Json line_of(const ArgmaxResult& r) {
 std::optional<ArgmaxResult> find_result(const std::filesystem::path& file, const ArgmaxConfig& config) {
   std::optional<ArgmaxResult> found;
   for (const Json& line : read_jsonl(file))
-    if (line.value("config", Json()) == to_json(config))
+    if (line.value("config", Json()) == to_json(config)) {
+      for (const char* name : {"parameters", "validation_loss", "accuracy", "seconds"})
+        FEM_CHECK(line.contains(name) && line[name].is_number(), "argmax: ", file.string(), ": expected a number \"",
+                  name, "\" in the line of a run, got ", line.dump().substr(0, 80), "; remove that line");
       found = {config, line.at("parameters"), line.at("validation_loss"), line.at("accuracy"), line.at("seconds")};
+    }
   return found;
 }
 

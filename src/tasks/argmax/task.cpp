@@ -122,6 +122,12 @@ void check(const ArgmaxOptions& o) {
                                     {"train_examples", o.train_examples},
                                     {"validation_examples", o.validation_examples}})
     FEM_CHECK(value >= 1, "argmax: expected ", name, " of at least 1, got ", value);
+  for (const auto& [name, value, most] : {std::tuple{"dim", o.dim, kLargestWidth},
+                                          {"heads", o.heads, kLargestWidth},
+                                          {"length", o.length, kLargestWidth},
+                                          {"train_examples", o.train_examples, kArgmaxExamples},
+                                          {"validation_examples", o.validation_examples, kArgmaxExamples}})
+    FEM_CHECK(value <= most, "argmax: expected ", name, " of at most ", most, ", got ", value);
   FEM_CHECK(o.train_examples + o.validation_examples <= kArgmaxExamples, "argmax: expected at most ",
             grouped(kArgmaxExamples), " examples of both kinds, got ",
             grouped(o.train_examples + o.validation_examples));

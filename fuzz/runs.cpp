@@ -1,0 +1,56 @@
+#include <nlohmann/json.hpp>
+
+#include "data/documents.h"
+#include "evaluate/tasks.h"
+#include "readers.h"
+#include "train/metrics.h"
+#include "train/sweep.h"
+#include "train/trainer_state.h"
+
+namespace fem::fuzz {
+namespace {
+
+void documents(const std::string& bytes) {
+  const std::filesystem::path path = file_of(bytes, "text.jsonl");
+  for (const TextPart& part : cut_into_parts({{.path = path, .bytes = bytes.size(), .named = true}}).parts)
+    for_each_document(part, [](std::string_view, bool) {});
+}
+
+void task(const std::string& bytes) { read_task(file_of(bytes, "task.jsonl")); }
+
+void metrics(const std::string& bytes) {
+  const std::filesystem::path path = file_of(bytes, "metrics.jsonl");
+  last_step(path.parent_path());
+  read_jsonl(path);
+}
+
+Grid one_run() {
+  Grid grid{.seeds = {1}, .choices = {{}}};
+  grid.cells.push_back({.recipe_name = "a", .recipe = nlohmann::json::object()});
+  return grid;
+}
+
+void results(const std::string& bytes) {
+  static const Grid grid = one_run();
+  const SweepResults results(file_of(bytes, "results.jsonl"));
+  sweep_table(grid, sweep_rows(grid, results));
+}
+
+void trainer_state(const std::string& bytes) {
+  static const nlohmann::json now{{"task", "a"}, {"train", {{"steps", 1}}}};
+  const TrainerState state = read_trainer_state(file_of(bytes, "trainer_state.json"));
+  check_same_run(state.identity, now);
+}
+
+}  // namespace
+
+const std::vector<Reader>& run_readers() {
+  static const std::vector<Reader> readers{{"documents", documents},
+                                           {"task", task},
+                                           {"metrics", metrics},
+                                           {"results", results},
+                                           {"trainer_state", trainer_state}};
+  return readers;
+}
+
+}  // namespace fem::fuzz

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string_view>
+
+namespace fem {
+
+// Throws a clause unless the library can read the bytes of a SentencePiece model without leaving them. Version 0.1.97
+// trusts the table of normalisations (precompiled_charsmap) in the file: a trie whose nodes it follows and texts it
+// reads up to a zero, neither of them bounded (docs/decisions/0026-outside-bytes.md).
+void check_sentencepiece_model(std::string_view model);
+
+}  // namespace fem
