@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "commands.h"
+#include "util/interrupt.h"
 #include "util/terminal.h"
 
 namespace {
@@ -32,8 +33,9 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   const fem::PrintableTerminal terminal;
+  int status = kFailure;
   try {
-    return run(argc, argv);
+    status = run(argc, argv);
   } catch (const c10::Error& error) {
     std::cerr << "fem: " << error.what_without_backtrace() << "\n";
   } catch (const std::filesystem::filesystem_error& error) {
@@ -42,5 +44,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::cerr << "fem: " << error.what() << "\n";
   }
-  return kFailure;
+  // Whatever the command could still finish, and saved: who interrupts it means all that was to follow.
+  if (fem::interrupt_signal() != 0) fem::end_by_signal();
+  return status;
 }

@@ -70,9 +70,11 @@ class LanguageTask final : public Task {
     const Perplexity own = measure_perplexity(model_, corpus_.validation,
                                               {.length = options_.length,
                                                .batch_rows = part.batch_rows,
-                                               .max_tokens = part.whole ? 0 : options_.validation_tokens,
+                                               .max_tokens = part.whole ? options_.final_validation_tokens
+                                                                        : options_.validation_tokens,
                                                .part = part.part,
-                                               .parts = part.parts});
+                                               .parts = part.parts,
+                                               .on_read = part.on_batch});
     return {{"tokens", static_cast<double>(own.tokens)}, {"bytes", static_cast<double>(own.bytes)}, {"nats", own.nats}};
   }
 
@@ -93,7 +95,7 @@ class LanguageTask final : public Task {
 
   json identity() const override {
     json out = recipe();
-    for (const char* free : {"cache", "validation_tokens"}) out["data"].erase(free);
+    for (const char* free : {"cache", "validation_tokens", "final_validation_tokens"}) out["data"].erase(free);
     out["length"] = out["data"].at("length");
     out["data"].erase("length");
     out["tokenizer"] = corpus_.tokenizer->fingerprint();
@@ -115,8 +117,11 @@ class LanguageTask final : public Task {
   std::pair<std::string, int64_t> units_of_a_row() const override { return {"tokens", options_.length}; }
 
   std::string description() const override {
-    return grouped(corpus_.train.size()) + " training and " + grouped(corpus_.validation.size()) +
-           " validation tokens (" + corpus_.tokenizer->fingerprint() + ")";
+    std::string text = grouped(corpus_.train.size()) + " training and " + grouped(corpus_.validation.size()) +
+                       " validation tokens (" + corpus_.tokenizer->fingerprint() + ")";
+    const int64_t limit = options_.final_validation_tokens;
+    if (limit > 0 && limit < corpus_.validation.size()) text += ", of which " + grouped(limit) + " are read at the end";
+    return text;
   }
 
  private:
@@ -182,8 +187,9 @@ LanguageOptions language_options_from_json(const json& recipe) {
   visit_language_data(options, reader);
   reader.finish();
   FEM_CHECK(options.length >= 1, "data: expected length of at least 1, got ", options.length);
-  FEM_CHECK(options.validation_tokens >= 0, "data: expected validation_tokens of at least 0, got ",
-            options.validation_tokens);
+  for (const auto& [name, value] : {std::pair{"validation_tokens", options.validation_tokens},
+                                    {"final_validation_tokens", options.final_validation_tokens}})
+    FEM_CHECK(value >= 0, "data: expected ", name, " of at least 0, got ", value);
   return options;
 }
 
