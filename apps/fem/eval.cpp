@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -23,8 +22,6 @@
 
 namespace fem {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct EvalArguments {
   std::string model, json;
@@ -59,9 +56,9 @@ void record(const EvalArguments& arguments, const TextModel& trained, const Json
   append_jsonl(arguments.json, line);
 }
 
-// The token files vanish at once: what is mapped stays readable.
+// The token files vanish at once: what is open stays readable.
 TokenStream tokenized(const std::vector<std::string>& files, const TokenizerPtr& tokenizer) {
-  const NewFolder scratch(fs::temp_directory_path() / "fem-eval");
+  const ScratchFolder scratch;
   return prepare_corpus({.validation = files, .cache = scratch.path()}, tokenizer).validation;
 }
 
