@@ -65,8 +65,9 @@ TokenStream tokenized(const std::vector<std::string>& files, const TokenizerPtr&
 // What the run was validated on, from its cache of tokens if that is still there.
 TokenStream validation_of(const LanguageOptions& run, const TokenizerPtr& tokenizer) {
   CorpusOptions corpus = run.corpus;
-  std::optional<NewFolder> scratch;
-  if (!fs::is_directory(corpus.cache)) corpus.cache = scratch.emplace(fs::temp_directory_path() / "fem-eval").path();
+  std::optional<ScratchFolder> scratch;
+  if (!fs::is_directory(corpus.cache.empty() ? user_cache_folder() : corpus.cache))
+    corpus.cache = scratch.emplace().path();
   try {
     return prepare_corpus(corpus, tokenizer).validation;
   } catch (const c10::Error& error) {

@@ -116,7 +116,7 @@ class TextWriter:
 
 
 def _generation(model: LanguageModel, prompts: Sequence[list[int]], options: GenerateOptions, end: int | None) -> Any:
-    return torch.classes.fem.Generation(options._in_cpp(end), list(prompts), model.config.vocab_size)
+    return torch.classes.fem.Generation(options._in_cpp(end), list(prompts), model.token_count)
 
 
 def _new_tokens(model: LanguageModel, prompts: Sequence[list[int]], generation: Any) -> Iterator[tuple[int, int]]:
@@ -140,7 +140,7 @@ def _new_tokens(model: LanguageModel, prompts: Sequence[list[int]], generation: 
 def _read(
     model: LanguageModel, prompts: Sequence[list[int]], state: LanguageModelState
 ) -> tuple[Tensor, LanguageModelState]:
-    """The logits after each prompt, [B, vocab_size], and what the model remembers of them."""
+    """The logits after each prompt, [B, token_count], and what the model remembers of them."""
     device = model.embedding.weight.device
     tokens, mask, places = torch.classes.fem.Generation.padded(list(prompts))
     for begin in range(0, tokens.shape[1], PIECE):

@@ -20,8 +20,8 @@ struct Perplexity {
 struct PerplexityOptions {
   int64_t length = 512;
   int64_t batch_rows = 8;
-  int64_t max_tokens = 0;                            // predict at most so many; 0: all
-  int64_t part = 0, parts = 1;                       // only every parts-th batch, for several processes
+  int64_t max_tokens = 0;       // predict at most so many; 0: all
+  int64_t part = 0, parts = 1;  // only every parts-th batch, for several processes
   // Told after every batch how far the reading is, and where it ends. What it throws ends the reading.
   std::function<void(int64_t tokens, int64_t all)> on_read = {};
 };

@@ -20,7 +20,7 @@ class Reader {
     read();
   }
 
-  const at::Tensor& logits() const { return logits_; }  // [rows, vocab_size]
+  const at::Tensor& logits() const { return logits_; }  // [rows, tokens]
 
   // Drops all rows but the kept and adds a token to each of them.
   void go_on(const Tokens& kept, const Tokens& tokens) {
@@ -66,7 +66,7 @@ class Reader {
 
 std::vector<Tokens> generate(LanguageModel& model, const std::vector<Tokens>& prompts, const GenerateOptions& options,
                              const OnToken& on_token) {
-  Generation generation(options, prompts, model->options.vocab_size);
+  Generation generation(options, prompts, model->tokens());
   std::vector<Tokens> made(prompts.size());
   if (generation.rows().empty()) return made;
   const EvaluationMode mode(model);

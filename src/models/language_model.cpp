@@ -43,7 +43,8 @@ int64_t parameter_count(const std::vector<ParameterSpec>& parameters) {
   return count;
 }
 
-LanguageModelImpl::LanguageModelImpl(const LanguageModelOptions& given) : options(checked_model(given)) {
+LanguageModelImpl::LanguageModelImpl(const LanguageModelOptions& given)
+    : options(checked_model(given)), tokens_(options.vocab_size) {
   const std::vector<at::Tensor> all = register_parameters(*this, language_model_parameters(options));
   embedding_ = all.front();
   head_ = options.tie_embeddings ? embedding_ : all.back();
@@ -65,9 +66,8 @@ at::Tensor LanguageModelImpl::embed(const at::Tensor& tokens) const {
             shape_of(tokens));
   if (tokens.numel() > 0) {
     const int64_t lowest = tokens.min().item<int64_t>(), highest = tokens.max().item<int64_t>();
-    FEM_CHECK(lowest >= 0 && highest < options.vocab_size, "language model: expected tokens from 0 to ",
-              options.vocab_size - 1, ", got ", lowest < 0 ? lowest : highest,
-              "; is it another tokenizer than the model's?");
+    FEM_CHECK(lowest >= 0 && highest < tokens_, "language model: expected tokens from 0 to ", tokens_ - 1, ", got ",
+              lowest < 0 ? lowest : highest, "; is it another tokenizer than the model's?");
   }
   return at::embedding(embedding_, tokens);
 }
@@ -77,13 +77,22 @@ at::Tensor LanguageModelImpl::hidden(const at::Tensor& tokens, const Batch& batc
                       {.batch = batch, .state = state, .training = is_training(), .recompute = recompute});
 }
 
-at::Tensor LanguageModelImpl::head(const at::Tensor& hidden) { return project(hidden, {head_})[0]; }
+at::Tensor LanguageModelImpl::head(const at::Tensor& hidden) {
+  return project(hidden, {tokens_ < options.vocab_size ? head_.narrow(0, 0, tokens_) : head_})[0];
+}
+
+void LanguageModelImpl::limit_tokens(int64_t count) {
+  FEM_CHECK(count >= 1 && count <= options.vocab_size,
+            "language model: expected from 1 to vocab_size = ", options.vocab_size, " tokens, got ", count,
+            "; is it another model's tokenizer?");
+  tokens_ = count;
+}
 
 at::Tensor LanguageModelImpl::surprise(const at::Tensor& tokens, const at::Tensor& targets, const Batch& batch) {
   FEM_CHECK(targets.sizes() == tokens.sizes(), "language model: expected a target for every token, ", shape_of(tokens),
             ", got ", shape_of(targets));
   const at::Tensor rows = hidden(tokens, batch).flatten(0, 1), wanted = targets.flatten();
-  const int64_t count = rows.size(0), at_once = logits_at_once(options.vocab_size);
+  const int64_t count = rows.size(0), at_once = logits_at_once(tokens_);
   std::vector<at::Tensor> parts;
   for (int64_t first = 0; first < count; first += at_once) {
     const at::Tensor part = wanted.narrow(0, first, std::min(at_once, count - first));

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "data/sampler.h"
 #include "evaluate/perplexity.h"
@@ -15,6 +16,7 @@
 #include "fem/text/text_model.h"
 #include "io/language_model_config.h"
 #include "io/options_json.h"
+#include "train/step_memory.h"
 #include "util/shell.h"
 #include "util/table.h"
 
@@ -32,9 +34,11 @@ LanguageOptions with_vocabulary(LanguageOptions options, int64_t vocabulary) {
   return options;
 }
 
-LanguageModel new_model(const LanguageModelOptions& options, const TrainOptions& train) {
+LanguageModel new_model(const LanguageModelOptions& options, int64_t tokens, const TrainOptions& train) {
+  check_parameters_fit(parameter_count(language_model_parameters(options)));
   at::manual_seed(train.seed);
   LanguageModel model(options);
+  model->limit_tokens(tokens);
   model->recompute = train.recompute;
   return model;
 }
@@ -44,13 +48,16 @@ class LanguageTask final : public Task {
   LanguageTask(const LanguageOptions& options, const TrainOptions& train)
       : corpus_(prepare_corpus(options.corpus)),
         options_(with_vocabulary(options, corpus_.tokenizer->vocab_size())),
-        model_(new_model(options_.model, train)),
+        model_(new_model(options_.model, corpus_.tokenizer->vocab_size(), train)),
         sampler_(corpus_.train, options_.length, train.seed) {}
 
   std::vector<TrainedParameter> parameters() override {
+    std::set<std::string> decayed;
+    for (const ParameterSpec& spec : language_model_parameters(model_->options))
+      if (spec.decays) decayed.insert(spec.name);
     std::vector<TrainedParameter> parameters;
-    // Weight decay leaves biases, norms and temperatures alone.
-    for (const auto& p : model_->named_parameters()) parameters.push_back({p.key(), p.value(), p.value().dim() >= 2});
+    for (const auto& p : model_->named_parameters())
+      parameters.push_back({p.key(), p.value(), decayed.contains(p.key())});
     return parameters;
   }
 
@@ -67,14 +74,14 @@ class LanguageTask final : public Task {
   }
 
   NamedValues validation_sums(const ValidationPart& part) override {
-    const Perplexity own = measure_perplexity(model_, corpus_.validation,
-                                              {.length = options_.length,
-                                               .batch_rows = part.batch_rows,
-                                               .max_tokens = part.whole ? options_.final_validation_tokens
-                                                                        : options_.validation_tokens,
-                                               .part = part.part,
-                                               .parts = part.parts,
-                                               .on_read = part.on_batch});
+    const Perplexity own =
+        measure_perplexity(model_, corpus_.validation,
+                           {.length = options_.length,
+                            .batch_rows = part.batch_rows,
+                            .max_tokens = part.whole ? options_.final_validation_tokens : options_.validation_tokens,
+                            .part = part.part,
+                            .parts = part.parts,
+                            .on_read = part.on_batch});
     return {{"tokens", static_cast<double>(own.tokens)}, {"bytes", static_cast<double>(own.bytes)}, {"nats", own.nats}};
   }
 
@@ -167,6 +174,17 @@ void show_sample(const fs::path& run, std::ostream& out) {
       << " --prompt \"...\"\n";
 }
 
+// Bytes are what a recipe without a tokenizer means, but not one that names a vocabulary: it was made for another.
+void check_tokenizer_is_named(const json& recipe) {
+  const json data = recipe.value("data", json::object());
+  const int64_t vocabulary = language_options_from_json(recipe).model.vocab_size;
+  FEM_CHECK(vocabulary == 0 || vocabulary == byte_tokenizer()->vocab_size() || data.contains("tokenizer"),
+            "train: the recipe's model.vocab_size of ", grouped(vocabulary),
+            " needs the tokenizer it is meant for, and none is named; add --tokenizer FILE.model (SentencePiece), "
+            "--tokenizer sentencepiece:",
+            vocabulary, " to train one, or --set model.vocab_size=0 for bytes");
+}
+
 void list_settings(const SettingVisitor& visit) {
   const LanguageOptions defaults;
   visit_language_data(defaults, settings_of("data", visit));
@@ -211,8 +229,11 @@ const TaskEntry& language_entry() {
   static const TaskEntry entry{
       .name = "language",
       .summary = "predict every token of a text from those before it",
-      .make = [](const json& recipe,
-                 const TrainOptions& train) { return language_task(language_options_from_json(recipe), train); },
+      .make =
+          [](const json& recipe, const TrainOptions& train) {
+            check_tokenizer_is_named(recipe);
+            return language_task(language_options_from_json(recipe), train);
+          },
       .parameters = parameters_of,
       .settings = list_settings,
       .show = show_sample,

@@ -11,6 +11,7 @@
 #include "io/atomic_file.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
+#include "train/step_memory.h"
 #include "train/trainer.h"
 #include "util/check.h"
 #include "util/hash.h"
@@ -214,7 +215,7 @@ class Run {
   const Clock::time_point start_ = Clock::now();
   const double seconds_before_;
   double validating_ = 0;
-  int64_t saved_;  // the last checkpoint's step, or kNothing
+  int64_t saved_;                     // the last checkpoint's step, or kNothing
   std::unique_ptr<Metrics> metrics_;  // both of rank 0 alone
   std::unique_ptr<Progress> progress_;
   std::string validation_note_;
@@ -259,7 +260,12 @@ TrainResult train(const std::function<std::unique_ptr<Task>()>& make_task, const
     describe(trainer, *task, options, group->size(), log);
     if (trainer.steps_done() > 0) log << "Goes on after step " << grouped(trainer.steps_done()) << "\n" << std::flush;
   }
-  const TrainResult result = Run(trainer, *task, options, run, guard, writes).go();
+  TrainResult result;
+  std::ostream silent(nullptr);
+  with_memory_remedy(options, [&] {
+    check_step_fits(trainer, options, writes ? log : silent);
+    result = Run(trainer, *task, options, run, guard, writes).go();
+  });
   if (writes && result.finished) write_result(run.out, result, task->goal());
   return result;
 }

@@ -21,7 +21,7 @@ double value_of(const NamedValues& values, const std::string& name);  // throws 
 struct TrainedParameter {
   std::string name;
   at::Tensor tensor;
-  bool decayed = true;  // by train.weight_decay
+  bool decayed;  // by train.weight_decay
 };
 
 // Rows first, first + stride, ... of the endless sequence of training rows; step s of batch B reads rows

@@ -13,6 +13,7 @@
 #include "io/atomic_file.h"
 #include "util/check.h"
 #include "util/interrupt.h"
+#include "util/memory.h"
 
 namespace fem {
 namespace {
@@ -111,6 +112,16 @@ Weighted Trainer::backward(const Rows& rows) {
   }
   loss.sum.backward();
   return loss;
+}
+
+int64_t Trainer::bytes_of_a_micro_batch() {
+  const auto bytes_of = [this](int64_t rows) {
+    return allocated_by([&] { backward({.first = steps_done_ * options_.batch, .count = rows}); }).peak_bytes;
+  };
+  bytes_of(1);  // what is made once and kept is not a micro-batch's
+  const int64_t one = bytes_of(1), more = micro_batch_ == 1 ? 0 : bytes_of(2) - one;
+  gradients_.zero();
+  return one + (micro_batch_ - 1) * std::max<int64_t>(more, 0);
 }
 
 // Processes that train together stop together, whichever of them a signal reached.

@@ -29,6 +29,11 @@ class Trainer {
   Step step();
   int64_t steps_done() const { return steps_done_; }
 
+  int64_t micro_batch() const { return micro_batch_; }  // rows of one forward pass
+  // What a micro-batch takes besides the parameters and what goes with them: measured on one and on two rows of the
+  // next step, forward and backward; the gradients are cleared again.
+  int64_t bytes_of_a_micro_batch();
+
   // Throws Interrupted in all processes if a signal reached any before the end.
   NamedValues validate(bool whole, const OnBatch& on_batch = {});
 

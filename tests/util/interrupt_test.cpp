@@ -44,7 +44,9 @@ TEST(Interrupt, TheLastGuardRestoresTheHandlerThatWasThereBeforeTheFirst) {
   const auto before = std::signal(SIGINT, [](int) { ++reached; });
   {
     const InterruptGuard outer;
-    { const InterruptGuard inner; }
+    {
+      const InterruptGuard inner;
+    }
     std::raise(SIGINT);
     EXPECT_EQ(reached, 0);
     EXPECT_EQ(interrupt_signal(), SIGINT);

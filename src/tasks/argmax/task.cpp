@@ -24,7 +24,7 @@ class ArgmaxTask final : public Task {
 
   std::vector<TrainedParameter> parameters() override {
     std::vector<TrainedParameter> parameters;
-    for (const auto& [name, tensor] : model_.parameters()) parameters.push_back({name, tensor});
+    for (const auto& [name, tensor] : model_.parameters()) parameters.push_back({name, tensor, model_.decays(name)});
     return parameters;
   }
 
