@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -22,6 +23,8 @@
 
 namespace fem {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct EvalArguments {
   std::string model, json;
