@@ -180,7 +180,8 @@ void run(const EvalArguments& arguments) {
 void add_eval_command(CLI::App& app) {
   CLI::App* eval = app.add_subcommand("eval", "Measure a trained model: loss on text, accuracy on tasks");
   eval->footer(
-      "Without --data and --task it measures a training run on its own validation text, as the run did at its end, but all of it.\n"
+      "Without --data and --task it measures a training run on its own validation text, as the run did at its end, but "
+      "all of it.\n"
       "\n"
       "Tasks are JSON objects, one a line, recognised by their fields:\n"
       "  sentence_good, sentence_bad          minimal pairs (BLiMP)\n"
