@@ -51,7 +51,8 @@ std::unique_ptr<CLI::App> make_app(int& status) {
       "  fem experiment argmax --preset demo    the paper's argmax claim\n"
       "  fem bench read --shapes S1,S2          the read against torch's attention\n"
       "\n"
-      "Every command explains itself: fem experiment argmax --help");
+      "Every command explains itself: fem experiment argmax --help\n"
+      "A signal (Ctrl-C) ends a command when it has saved or shown what it has, with the status 128 + signal.");
   app->add_option_function<int>(
          "--threads", [](const int& n) { at::set_num_threads(n); }, "Threads to compute with; default: one per core")
       ->check(CLI::Range(1, 1024))
@@ -62,7 +63,7 @@ std::unique_ptr<CLI::App> make_app(int& status) {
   add_sweep_command(*app, status);
   add_eval_command(*app);
   add_generate_command(*app);
-  add_experiment_command(*app, status);
+  add_experiment_command(*app);
   add_bench_command(*app);
   add_completion_command(*app);
   return app;

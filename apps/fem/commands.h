@@ -21,8 +21,7 @@ void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_completion_command(CLI::App& app);  // the last: it knows those that were added to app
-// These write the exit status, which is not 0 if a signal or a failed run left something undone.
-void add_experiment_command(CLI::App& app, int& status);
-void add_sweep_command(CLI::App& app, int& status);
+void add_experiment_command(CLI::App& app);
+void add_sweep_command(CLI::App& app, int& status);  // writes the exit status, which is not 0 if a run failed
 
 }  // namespace fem

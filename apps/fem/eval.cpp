@@ -59,19 +59,18 @@ void record(const EvalArguments& arguments, const TextModel& trained, const Json
   append_jsonl(arguments.json, line);
 }
 
-// The token files vanish at once: what is mapped stays readable.
+// The token files vanish at once: what is open stays readable.
 TokenStream tokenized(const std::vector<std::string>& files, const TokenizerPtr& tokenizer) {
-  const InterruptGuard guard;
-  const NewFolder scratch(fs::temp_directory_path() / "fem-eval");
+  const ScratchFolder scratch;
   return prepare_corpus({.validation = files, .cache = scratch.path()}, tokenizer).validation;
 }
 
 // What the run was validated on, from its cache of tokens if that is still there.
 TokenStream validation_of(const LanguageOptions& run, const TokenizerPtr& tokenizer) {
-  const InterruptGuard guard;
   CorpusOptions corpus = run.corpus;
-  std::optional<NewFolder> scratch;
-  if (!fs::is_directory(corpus.cache)) corpus.cache = scratch.emplace(fs::temp_directory_path() / "fem-eval").path();
+  std::optional<ScratchFolder> scratch;
+  if (!fs::is_directory(corpus.cache.empty() ? user_cache_folder() : corpus.cache))
+    corpus.cache = scratch.emplace().path();
   try {
     return prepare_corpus(corpus, tokenizer).validation;
   } catch (const c10::Error& error) {
@@ -95,7 +94,10 @@ void evaluate_data(const EvalArguments& arguments, Evaluated& evaluated) {
                                {.length = evaluated.length,
                                 .batch_rows = arguments.batch_rows,
                                 .max_tokens = arguments.max_tokens,
-                                .on_read = [&](int64_t tokens) { progress.update(tokens); }});
+                                .on_read = [&](int64_t tokens, int64_t) {
+                                  throw_if_interrupted();
+                                  progress.update(tokens);
+                                }});
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double rate = static_cast<double>(found.tokens) / seconds;
@@ -125,8 +127,15 @@ void evaluate_tasks(const EvalArguments& arguments, Evaluated& evaluated) {
   Table table({"task", "questions", "accuracy", "±", "normalised", "perplexity"});
   const int64_t batch_tokens = evaluated.length * arguments.batch_rows;
   double accuracy = 0, normalized = 0;
+  size_t scored = 0;
   for (const std::string& path : arguments.tasks) {
-    const TaskScore score = score_task(trained.model, *trained.tokenizer, path, batch_tokens, arguments.limit);
+    TaskScore score;
+    try {
+      score = score_task(trained.model, *trained.tokenizer, path, batch_tokens, arguments.limit);
+    } catch (const Interrupted&) {
+      break;  // the table has those before it
+    }
+    ++scored;
     FEM_CHECK(!std::isnan(score.perplexity),
               "eval: the model's likelihoods are not numbers; its parameters may be broken");
     table.add({score.name, grouped(score.questions), percent(score.accuracy),
@@ -145,7 +154,7 @@ void evaluate_tasks(const EvalArguments& arguments, Evaluated& evaluated) {
             {"perplexity", score.perplexity},
             {"log_probabilities", score.log_probabilities}});
   }
-  if (const auto count = static_cast<double>(arguments.tasks.size()); count > 1)
+  if (const auto count = static_cast<double>(scored); count > 1)
     table.add({"mean", "", percent(accuracy / count), "", percent(normalized / count), ""});
   std::cout << table.str() << std::flush;
 }
@@ -157,6 +166,7 @@ void run(const EvalArguments& arguments) {
   Evaluated evaluated{.model = load_text_model(arguments.model)};
   evaluated.run = language_options_of_run(evaluated.model.folder);
   evaluated.length = arguments.length.value_or(evaluated.run ? evaluated.run->length : kLength);
+  const InterruptGuard guard;
   const bool reads_text = !arguments.data.empty() || arguments.tasks.empty();
   FEM_CHECK(!reads_text || !arguments.data.empty() || evaluated.run, "eval: ", arguments.model,
             " is not a run of fem train, whose validation text is known: expected --data with texts or --task with "
@@ -171,7 +181,8 @@ void run(const EvalArguments& arguments) {
 void add_eval_command(CLI::App& app) {
   CLI::App* eval = app.add_subcommand("eval", "Measure a trained model: loss on text, accuracy on tasks");
   eval->footer(
-      "Without --data and --task it measures a training run on its own validation text, as the run did at its end.\n"
+      "Without --data and --task it measures a training run on its own validation text, as the run did at its end, but "
+      "all of it.\n"
       "\n"
       "Tasks are JSON objects, one a line, recognised by their fields:\n"
       "  sentence_good, sentence_bad          minimal pairs (BLiMP)\n"
@@ -180,7 +191,8 @@ void add_eval_command(CLI::App& app) {
       "  context, continuation                is it what greedy decoding gives? (LAMBADA)\n"
       "Scored is a space and the continuation after the context, tokenized as the lm-evaluation-harness does. The "
       "answer is the likeliest; normalised: by log-likelihood a character. Perplexity is that of the right "
-      "continuation, a whole one, not a token. --json records every log-likelihood.\n"
+      "continuation, a whole one, not a token. --json records every log-likelihood. "
+      "Ctrl-C ends early with the tasks that are done.\n"
       "\n"
       "Examples:\n"
       "  fem eval runs/demo\n"

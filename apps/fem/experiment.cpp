@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "commands.h"
-#include "util/interrupt.h"
 #include "util/plot.h"
 
 namespace fem {
@@ -24,21 +23,20 @@ struct ArgmaxArguments {
   }
 };
 
-int run(const ArgmaxPlan& plan) {
+void run(const ArgmaxPlan& plan) {
   const std::vector<ArgmaxResult> results = run_argmax(plan, std::cout);
   if (results.size() < plan.runs().size()) {
     std::cout << "Stopped; " << results.size() << " of " << plan.runs().size()
               << " runs are complete and the one in progress is saved. Add --resume to the same command to continue.\n";
-    return 128 + interrupt_signal();
+    return;
   }
   print_argmax_report(plan, results, std::cout);
   std::cout << "Results: " << (plan.out / "results.jsonl").string() << "\n" << std::flush;
   const PlotCommand plot = plot_command("plot_argmax.py", {plan.out.string()});
   std::cout << (draw(plot) ? "Picture: " + (plan.out / "argmax.png").string() : plot.by_hand()) << "\n";
-  return 0;
 }
 
-void add_argmax(CLI::App& experiment, int& status) {
+void add_argmax(CLI::App& experiment) {
   CLI::App* app = experiment.add_subcommand("argmax", "Can one read find every channel's largest value? (Figure 3)");
   app->footer(
       "Every channel's largest value stands at a token of its own, and one read at the last token must return them "
@@ -94,17 +92,17 @@ void add_argmax(CLI::App& experiment, int& status) {
   app->add_flag_callback(
       "--resume", [arguments] { arguments->changes.push_back([](Plan& p) { p.resume = true; }); },
       "Skip finished runs of this configuration and continue an interrupted one exactly");
-  app->callback([arguments, &status] { status = run(arguments->plan()); });
+  app->callback([arguments] { run(arguments->plan()); });
 }
 
 }  // namespace
 
-void add_experiment_command(CLI::App& app, int& status) {
+void add_experiment_command(CLI::App& app) {
   CLI::App* experiment = app.add_subcommand("experiment", "Repeat an experiment of the paper");
   experiment->require_subcommand(1);
   experiment->fallthrough();
   experiment->footer("Example:\n  fem experiment argmax --preset demo");
-  add_argmax(*experiment, status);
+  add_argmax(*experiment);
 }
 
 }  // namespace fem

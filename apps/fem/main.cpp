@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "commands.h"
+#include "util/interrupt.h"
+#include "util/memory.h"
 #include "util/terminal.h"
 
 namespace {
@@ -32,15 +34,20 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   const fem::PrintableTerminal terminal;
+  fem::throw_when_out_of_memory();
+  int status = kFailure;
   try {
-    return run(argc, argv);
-  } catch (const c10::Error& error) {
-    std::cerr << "fem: " << error.what_without_backtrace() << "\n";
+    status = run(argc, argv);
   } catch (const std::filesystem::filesystem_error& error) {
     std::cerr << "fem: " << error.path1().string() << ": " << error.code().message()
               << "; is it the right place, and may it be written to?\n";
   } catch (const std::exception& error) {
-    std::cerr << "fem: " << error.what() << "\n";
+    const auto* const raised = dynamic_cast<const c10::Error*>(&error);
+    const char* sentence = raised ? raised->what_without_backtrace() : error.what();
+    if (fem::is_out_of_memory(error)) sentence = "memory ran out; ask for less at a time, or close other programs";
+    std::cerr << "fem: " << sentence << "\n";
   }
-  return kFailure;
+  // Whatever the command could still finish, and saved: who interrupts it means all that was to follow.
+  if (fem::interrupt_signal() != 0) fem::end_by_signal();
+  return status;
 }

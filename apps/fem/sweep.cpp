@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "commands.h"
-#include "util/interrupt.h"
 
 namespace fem {
 namespace {
@@ -30,7 +29,7 @@ int run(const SweepArguments& arguments) {
   if (outcome.interrupted) {
     std::cout << "Stopped; " << outcome.finished << " of " << outcome.runs
               << " runs are finished and those in progress are saved. The same command goes on.\n";
-    return 128 + interrupt_signal();
+    return 0;
   }
   const SweepResults results(sweep_results_path(options.out));
   std::cout << "\n" << sweep_table(grid, sweep_rows(grid, results)) << "\n";

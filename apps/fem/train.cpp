@@ -103,8 +103,8 @@ void add_train_command(CLI::App& app) {
       "What --set may change, and what it is where a recipe says nothing:\n" + settings_text() +
       "\n"
       "Writes to --out: checkpoints/step-N (a model folder each, with the optimizer), metrics.jsonl, tensorboard/, "
-      "result.json, loss.png. Ctrl-C saves a checkpoint first; --resume then goes on bit by bit as if it had not "
-      "stopped. Several processes train together under torchrun, Slurm or MPI.\n"
+      "result.json, loss.png. Ctrl-C saves a checkpoint first and exits with 130 (SIGTERM: 143); --resume then goes "
+      "on bit by bit as if it had not stopped. Several processes train together under torchrun, Slurm or MPI.\n"
       "\n"
       "Examples:\n"
       "  fem train 1m-fem-softmax --data book.txt --out runs/book\n"

@@ -30,7 +30,7 @@ def train(run: Path, recipe: str, text: str, seed: int, steps: int, threads: int
     changes = {"seed": seed, "steps": steps, "validate_every": 100, "precision": "float32"}
     for name, value in changes.items():
         command += ["--set", f"train.{name}={value}"]
-    command += ["--set", "data.validation_tokens=65536"]
+    command += ["--set", "data.validation_tokens=65536", "--set", "data.final_validation_tokens=0"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode != 0 or "Stopped after step" in done.stdout:
         raise SystemExit(f"lm: {run}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")

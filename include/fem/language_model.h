@@ -43,7 +43,7 @@ class LanguageModelImpl : public torch::nn::Module {
  public:
   explicit LanguageModelImpl(const LanguageModelOptions& options);
 
-  // tokens [B, T] -> logits [B, T, vocab_size]. batch: padding, or the borders of documents packed in one row.
+  // tokens [B, T] -> logits [B, T, tokens()]. batch: padding, or the borders of documents packed in one row.
   at::Tensor forward(const at::Tensor& tokens, const Batch& batch = {});
   // Continues where the state stands and moves it on; without gradients.
   at::Tensor forward(const at::Tensor& tokens, LanguageModelState& state, const Batch& batch = {});
@@ -60,6 +60,11 @@ class LanguageModelImpl : public torch::nn::Module {
 
   // The same as a function of the parameters, for those that go on for longer than a call.
   const std::shared_ptr<const BoundLanguageModel>& bound() const { return bound_; }
+
+  // How many tokens there are: vocab_size, or fewer if the tokenizer has fewer. What a vocabulary has beyond them has
+  // no logits, is in no softmax and is never generated.
+  int64_t tokens() const;
+  void limit_tokens(int64_t count);
 
   const LanguageModelOptions options;
   bool recompute = false;  // trade time for memory: keep only the input of each block for backward

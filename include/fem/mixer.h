@@ -48,7 +48,7 @@ struct Batch {
 at::Tensor mix(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch = {},
                MixerState* state = nullptr, bool training = false);
 
-// One parameter of a configuration: the authors' name, its shape and how it starts.
+// One parameter of a configuration: the authors' name, its shape, how it starts and whether weight decay is for it.
 struct ParameterSpec {
   enum class Init { kNormal, kConstant, kValues };
   std::string name;
@@ -56,6 +56,7 @@ struct ParameterSpec {
   Init init;
   double value;                                 // standard deviation or constant
   std::function<std::vector<double>()> values;  // of kValues: every element
+  bool decays = false;                          // matrices that multiply activations; not what starts at a place of its own
 };
 
 // Every parameter of a configuration in a fixed order, without allocating it.

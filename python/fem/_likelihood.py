@@ -43,7 +43,7 @@ def pair(tokenizer: Tokenizer, context: str, continuation: str) -> Scored:
 def likelihoods(model: LanguageModel, sequences: Sequence[Scored], batch_tokens: int) -> list[Likelihood]:
     """Of the scored tokens of every sequence."""
     device = model.embedding.weight.device
-    rows = torch.classes.fem.ScoredRows([tuple(one) for one in sequences], batch_tokens, model.config.vocab_size)
+    rows = torch.classes.fem.ScoredRows([tuple(one) for one in sequences], batch_tokens, model.token_count)
     with inference(model):
         while rows.next():
             hidden = model.hidden(rows.tokens().to(device), cu_seqlens=rows.cu_seqlens().to(device))[0]

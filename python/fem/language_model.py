@@ -26,7 +26,7 @@ INITIAL_DEVIATION = 0.02
 
 
 class LanguageModel(nn.Module):
-    """tokens [B, T] -> logits [B, T, vocab_size]: embedding, backbone, head.
+    """tokens [B, T] -> logits [B, T, token_count]: embedding, backbone, head.
 
     The backbone is one call of the C++ core on parameters held here. `torch.manual_seed` gives the same initial weights
     here and in C++, and the same weights give bitwise the same numbers.
@@ -47,7 +47,7 @@ class LanguageModel(nn.Module):
     ) -> None:
         """A model with fresh parameters."""
         super().__init__()
-        if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
+        if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
             raise ValueError(
                 f"LanguageModel: the tokenizer knows {tokenizer.vocab_size} tokens, but the model {config.vocab_size}; "
                 "it is another model's"
@@ -88,7 +88,7 @@ class LanguageModel(nn.Module):
             state: continue this state and move it on; without gradients.
 
         Returns:
-            [B, T, vocab_size]
+            [B, T, token_count]
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and state is None):
             return self.logits(self.hidden(tokens, cu_seqlens, mask, state))
@@ -117,10 +117,16 @@ class LanguageModel(nn.Module):
         return y
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The head: [..., D] -> [..., vocab_size]."""
-        head = parameters_of(self, ["embedding.weight" if self.head is None else "head.weight"])
-        y: Tensor = torch.ops.fem.project(hidden, head, [])[0]
+        """The head: [..., D] -> [..., token_count]."""
+        head = parameters_of(self, ["embedding.weight" if self.head is None else "head.weight"])[0]
+        y: Tensor = torch.ops.fem.project(hidden, [head[: self.token_count]], [])[0]
         return y
+
+    @property
+    def token_count(self) -> int:
+        """Tokens there are: the tokenizer's. What a larger vocabulary has beyond them has no logits."""
+        known = self.config.vocab_size
+        return known if self.tokenizer is None else min(self.tokenizer.vocab_size, known)
 
     @overload
     def generate(self, prompt: str, **options: object) -> str: ...
@@ -208,7 +214,7 @@ class LanguageModel(nn.Module):
         """Makes the tokens that follow the prompts; a row stops after the token `end`."""
         config = self.config.options_json()
         weights = parameters_of(self, torch.ops.fem.language_model_parameters(config)[0])
-        return torch.classes.fem.Generator(options._in_cpp(end), list(prompts), config, weights)
+        return torch.classes.fem.Generator(options._in_cpp(end), list(prompts), config, weights, self.token_count)
 
     def _check(
         self, tokens: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None, state: LanguageModelState | None
@@ -227,8 +233,8 @@ class LanguageModel(nn.Module):
         # A graph must not depend on values.
         if not torch.compiler.is_compiling() and tokens.numel() > 0 and not tokens.is_meta:
             lowest, highest = int(tokens.min()), int(tokens.max())
-            if lowest < 0 or highest >= self.config.vocab_size:
+            if lowest < 0 or highest >= self.token_count:
                 raise ValueError(
-                    f"LanguageModel: expected tokens from 0 to {self.config.vocab_size - 1}, got "
+                    f"LanguageModel: expected tokens from 0 to {self.token_count - 1}, got "
                     f"{lowest if lowest < 0 else highest}; is it another tokenizer than the model's?"
                 )

@@ -170,9 +170,9 @@ def edit_weights(folder: Path, drop: str = "", **added: Tensor) -> None:
     save_file(weights | added, folder / "model.safetensors")
 
 
-def with_more_tokens(folder: Path) -> None:
-    edit(folder, vocab_size=300)
-    edit_weights(folder, **{"embedding.weight": torch.ones(300, 32)})
+def with_fewer_tokens(folder: Path) -> None:
+    edit(folder, vocab_size=200)
+    edit_weights(folder, **{"embedding.weight": torch.ones(200, 32)})
 
 
 def cut(folder: Path) -> None:
@@ -208,7 +208,7 @@ def cut(folder: Path) -> None:
         (lambda f: (f / "tokenizer.json").write_text("[]"), 'tokenizer.json is not a JSON object with a "type"'),
         (lambda f: (f / "tokenizer.json").write_text('{"type": "words"}'), 'expected the type "bytes" or .* "words"'),
         (lambda f: edit(f, vocab_size=300), r"expected embedding.weight of shape \[300, 32\] .*, got \[257, 32\]"),
-        (with_more_tokens, "the tokenizer knows 257 tokens, but the model 300"),
+        (with_fewer_tokens, "the tokenizer knows 257 tokens, but the model 200"),
     ],
 )
 def test_a_damaged_folder_is_one_clear_error(damage: Any, message: str, tmp_path: Path) -> None:
@@ -303,10 +303,29 @@ def test_a_state_belongs_to_its_model() -> None:
         attention(some_tokens(3), state=state_after(attention))
     with pytest.raises(ValueError, match="expected the state's key as Double"):
         random_model("attention").double()(some_tokens(), state=state_after(attention))
-    with pytest.raises(ValueError, match="the tokenizer knows 257 tokens, but the model 300"):
-        LanguageModel(model_config(vocab_size=300), ByteTokenizer())
+    with pytest.raises(ValueError, match="the tokenizer knows 257 tokens, but the model 200"):
+        LanguageModel(model_config(vocab_size=200), ByteTokenizer())
     with pytest.raises(ValueError, match="text needs a tokenizer, and this model has none"):
         LanguageModel(model_config()).generate("text")
+
+
+def test_what_a_vocabulary_has_beyond_the_tokenizers_is_never_predicted(tmp_path: Path) -> None:
+    small = random_model(tie_embeddings=False)
+    large = LanguageModel(model_config(vocab_size=300, tie_embeddings=False), ByteTokenizer()).eval()
+    with torch.no_grad():
+        for name, parameter in large.named_parameters():
+            parameter.fill_(1e3)  # of a spare token: always the likeliest, or never
+            parameter[: len(small.get_parameter(name))] = small.get_parameter(name)
+    large.save_pretrained(tmp_path)
+    loaded = LanguageModel.from_pretrained(tmp_path)
+    assert (loaded.config.vocab_size, loaded.token_count) == (300, 257)
+    for model in (large, loaded):
+        assert torch.equal(model(some_tokens()), small(some_tokens()))
+        options = {"max_tokens": 30, "temperature": 1.5, "repetition_penalty": 1.2}
+        assert model.generate("To be", **options) == small.generate("To be", **options)
+        assert model.loglikelihood("To be", " or not") == small.loglikelihood("To be", " or not")
+    with pytest.raises(ValueError, match="expected tokens from 0 to 256, got 257"):
+        loaded(torch.tensor([[257]]))
 
 
 def test_likelihoods_are_those_of_the_logits(kind: str) -> None:

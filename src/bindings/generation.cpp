@@ -37,8 +37,8 @@ std::tuple<int64_t, double, double, int64_t> generate_defaults() {
 
 struct GeneratorHandle : torch::CustomClassHolder {
   GeneratorHandle(const GenerateOptionsPtr& options, const std::vector<Tokens>& prompts, const std::string& config,
-                  const std::vector<at::Tensor>& parameters)
-      : generator(bound_language_model(config, parameters), prompts, options->options) {}
+                  const std::vector<at::Tensor>& parameters, int64_t tokens)
+      : generator(bound_language_model(config, parameters)->limited(tokens), prompts, options->options) {}
   Generator generator;
 };
 using GeneratorPtr = c10::intrusive_ptr<GeneratorHandle>;
@@ -57,7 +57,7 @@ void register_generation(torch::Library& library) {
                        int64_t>())
       .def_static("defaults", generate_defaults);
   library.class_<GeneratorHandle>("Generator")
-      .def(torch::init<GenerateOptionsPtr, std::vector<Tokens>, std::string, std::vector<at::Tensor>>())
+      .def(torch::init<GenerateOptionsPtr, std::vector<Tokens>, std::string, std::vector<at::Tensor>, int64_t>())
       .def("next", next_tokens)
       .def("stop", [](const GeneratorPtr& self, int64_t row) { self->generator.stop(row); });
 }

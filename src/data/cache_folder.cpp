@@ -2,16 +2,22 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "util/check.h"
+#include "util/hash.h"
+#include "util/interrupt.h"
 
 namespace fem {
 namespace {
@@ -19,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEnding = ".tmp";
+constexpr const char* kRemedy = "; name a folder that can be written by --set data.cache=DIR";
 
 // "@host@": process ids say nothing about the processes of other machines on a shared disk.
 std::string machine_mark() {
@@ -47,14 +54,41 @@ void remove_abandoned(const fs::path& folder) {
 
 }  // namespace
 
+fs::path user_cache_folder() {
+  const auto of = [](const char* name) { return fs::path(std::getenv(name) ? std::getenv(name) : ""); };
+  if (const fs::path cache = of("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "fem";
+  FEM_CHECK(of("HOME").is_absolute(), "cache: expected HOME or XDG_CACHE_HOME to name a folder for token files, but ",
+            "neither does", kRemedy);
+  return of("HOME") / ".cache" / "fem";
+}
+
+ScratchFolder::ScratchFolder() {
+  std::error_code error;
+  std::string name = (fs::temp_directory_path(error) / "fem-XXXXXX").string();
+  FEM_CHECK(!error && ::mkdtemp(name.data()), "cache: a temporary folder cannot be made as ", name, ": ",
+            error ? error.message() : std::strerror(errno), "; set TMPDIR to a folder that can be written");
+  path_ = name;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+// The name can be foreseen, but mkdir makes a new folder or none: nobody else's is ever written into. mkdtemp's would
+// be closed to the people with whom a cache is shared.
 NewFolder::NewFolder(const fs::path& target) : target_(target) {
   static std::atomic<uint64_t> count{0};
-  path_ = target.string() + machine_mark() + std::to_string(::getpid()) + "-" + std::to_string(count++) + kEnding;
   const fs::path parent = target.parent_path();
   std::error_code error;
   if (!parent.empty()) fs::create_directories(parent, error);
-  if (!error) fs::create_directory(path_, error);
-  FEM_CHECK(!error, "cache: the folder ", path_.string(), " cannot be made: ", error.message());
+  bool made = false;
+  while (!error && !made) {
+    path_ = target.string() + machine_mark() + std::to_string(::getpid()) + "-" + std::to_string(count++) + kEnding;
+    made = ::mkdir(path_.c_str(), 0777) == 0;
+    if (!made && errno != EEXIST) error.assign(errno, std::generic_category());
+  }
+  FEM_CHECK(!error, "cache: the folder ", target.string(), " cannot be made: ", error.message(), kRemedy);
   remove_abandoned(parent.empty() ? "." : parent);
 }
 
@@ -69,13 +103,24 @@ void NewFolder::publish() {
             " cannot be made: ", std::strerror(errno));
 }
 
-// The lock is the cache folder's own and goes with the process, whatever ends it. Without locks (some network disks)
-// everyone makes the folder, and the first one stays.
-MakerLock::MakerLock(const fs::path& cache) {
+// A byte of its own for every folder, in one file of the cache; the lock goes with the process, whatever ends it.
+// Without locks (some network disks) everyone makes the folder, and the first one stays.
+MakerLock::MakerLock(const fs::path& folder) {
   std::error_code ignored;
-  fs::create_directories(cache, ignored);
-  file_ = ::open(cache.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file_ >= 0) ::flock(file_, LOCK_EX);
+  fs::create_directories(folder.parent_path(), ignored);
+  file_ = ::open((folder.parent_path() / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(fnv1a(folder.filename().string()) >> 2);
+  lock.l_len = 1;
+  bool told = false;
+  while (file_ >= 0 && ::fcntl(file_, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES)) {
+    throw_if_interrupted();
+    if (!told) std::fprintf(stderr, "waiting for another process that makes the same token files\n");
+    told = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 MakerLock::~MakerLock() {

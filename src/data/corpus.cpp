@@ -160,9 +160,21 @@ Corpus open_corpus(const CorpusOptions& options, const fs::path& folder, const T
   return corpus;
 }
 
+void make_once(const CorpusOptions& options, const Sources& sources, const TokenizerPtr& tokenizer,
+               const std::string& tokenizer_name, const fs::path& folder) {
+  const MakerLock lock(folder);
+  if (is_there(folder)) return;  // another process was first
+  NewFolder made(folder);
+  make_corpus(options, sources, tokenizer, made.path());
+  FEM_CHECK(key_of(options, find_sources(options), tokenizer_name) == folder.filename(),
+            "corpus: the text files changed while they were read; start again");
+  made.publish();
+}
+
 }  // namespace
 
-Corpus prepare_corpus(const CorpusOptions& options, TokenizerPtr tokenizer) {
+Corpus prepare_corpus(const CorpusOptions& given, TokenizerPtr tokenizer) {
+  CorpusOptions options = given;
   FEM_CHECK(!options.train.empty() || !options.validation.empty(),
             "corpus: expected files of UTF-8 text, got none; name files, folders or patterns");
   FEM_CHECK(!options.validation.empty() || (options.validation_fraction > 0 && options.validation_fraction < 1),
@@ -171,6 +183,7 @@ Corpus prepare_corpus(const CorpusOptions& options, TokenizerPtr tokenizer) {
   if (!tokenizer && !pieces) tokenizer = ready_tokenizer(options.tokenizer);
   FEM_CHECK(tokenizer || !options.train.empty(), "corpus: a tokenizer is trained on training files, got none");
 
+  if (options.cache.empty()) options.cache = user_cache_folder();
   const Sources sources = find_sources(options);
   std::string name = pieces ? options.tokenizer : tokenizer->fingerprint();
   fs::path folder = options.cache / key_of(options, sources, name);
@@ -180,14 +193,7 @@ Corpus prepare_corpus(const CorpusOptions& options, TokenizerPtr tokenizer) {
     name = tokenizer->fingerprint();
     folder = options.cache / key_of(options, sources, name);
   }
-  const MakerLock lock(options.cache);
-  if (!is_there(folder)) {
-    NewFolder made(folder);
-    make_corpus(options, sources, tokenizer, made.path());
-    FEM_CHECK(key_of(options, find_sources(options), name) == folder.filename(),
-              "corpus: the text files changed while they were read; start again");
-    made.publish();
-  }
+  if (!is_there(folder)) make_once(options, sources, tokenizer, name, folder);
   return open_corpus(options, folder, tokenizer);
 }
 

@@ -13,8 +13,8 @@ struct CorpusOptions {
   std::vector<std::string> train;       // files, folders and globs of UTF-8 text; .jsonl: the "text" of every line
   std::vector<std::string> validation;  // the same; none: the last validation_fraction of train
   double validation_fraction = 0.1;
-  std::string tokenizer = "bytes";  // bytes, a SentencePiece .model, or sentencepiece:N to train one of N pieces
-  std::filesystem::path cache = "runs/cache";  // where token files are kept between runs
+  std::string tokenizer = "bytes";   // bytes, a SentencePiece .model, or sentencepiece:N to train one of N pieces
+  std::filesystem::path cache = {};  // where token files are kept between runs; none: user_cache_folder()
 };
 
 template <typename Options, typename Visitor>
@@ -23,7 +23,7 @@ void visit_corpus_options(Options& o, Visitor&& visit) {
   visit("validation", o.validation, "the same; none: the last validation_fraction of train");
   visit("validation_fraction", o.validation_fraction, "share of the training text kept for validation");
   visit("tokenizer", o.tokenizer, "bytes, a SentencePiece .model, or sentencepiece:N to train one of N pieces");
-  visit("cache", o.cache, "where token files are kept between runs");
+  visit("cache", o.cache, "folder of token files, kept between runs; \"\": ~/.cache/fem (XDG_CACHE_HOME)");
 }
 
 struct Corpus {

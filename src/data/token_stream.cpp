@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,55 +24,55 @@ namespace fs = std::filesystem;
 constexpr uint64_t kLengthBytes = 8;  // of the header's length, in front of it
 constexpr int64_t kTokensTriedOnOpen = 4096;
 
-// A file in memory, read-only, as long as one lives.
-class MappedFile {
- public:
-  explicit MappedFile(const fs::path& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    FEM_CHECK(fd >= 0, "it cannot be opened: ", std::strerror(errno));
-    struct stat status = {};
-    const bool known = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-    size_ = known ? static_cast<uint64_t>(status.st_size) : 0;
-    if (size_ >= kLengthBytes) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    const int error = errno;
-    ::close(fd);
-    FEM_CHECK(size_ >= kLengthBytes, "expected a safetensors file, got ", size_, " bytes, too few for a header");
-    FEM_CHECK(data_ != MAP_FAILED, "it cannot be mapped into memory: ", std::strerror(error));
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile() { ::munmap(data_, size_); }
+// As many as the system allows: a corpus has a file for every few megabytes of text.
+void allow_many_open_files() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
-  char* data() const { return static_cast<char*>(data_); }
+// Read, not mapped: a page of a mapped file that was cut off meanwhile would end the process by SIGBUS.
+class OpenFile {
+ public:
+  explicit OpenFile(const fs::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    FEM_CHECK(fd_ >= 0, "it cannot be opened: ", std::strerror(errno));
+    struct stat status = {};
+    const bool known = ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
+    size_ = known ? static_cast<uint64_t>(status.st_size) : 0;
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() { ::close(fd_); }
+
   uint64_t size() const { return size_; }
 
+  void read(uint64_t begin, void* into, uint64_t bytes) const {
+    for (uint64_t done = 0; done < bytes;) {
+      const ssize_t got = ::pread(fd_, static_cast<char*>(into) + done, bytes - done, static_cast<off_t>(begin + done));
+      if (got < 0 && errno == EINTR) continue;
+      FEM_CHECK(got >= 0, "it cannot be read: ", std::strerror(errno));
+      FEM_CHECK(got > 0, "expected ", size_, " bytes as when it was opened, got ", begin + done, ": it was cut off");
+      done += static_cast<uint64_t>(got);
+    }
+  }
+
  private:
-  void* data_ = nullptr;
+  const int fd_;
   uint64_t size_ = 0;
 };
 
-struct Shard {
-  at::Tensor tokens;
-  std::map<std::string, std::string> metadata;
-};
-
-Shard map_shard(const fs::path& path) {
-  const auto file = std::make_shared<MappedFile>(path);
+SafetensorsHeader header_of(const OpenFile& file, uint64_t& data_begin) {
+  FEM_CHECK(file.size() >= kLengthBytes, "expected a safetensors file, got ", file.size(),
+            " bytes, too few for a header");
   uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, file->data(), kLengthBytes);
-  FEM_CHECK(header_bytes <= file->size() - kLengthBytes, "expected a safetensors file, got a header length of ",
-            header_bytes, " bytes in a file of ", file->size());
-  const uint64_t data = kLengthBytes + header_bytes;
-  SafetensorsHeader header =
-      parse_safetensors_header(std::string(file->data() + kLengthBytes, header_bytes), file->size() - data);
-  FEM_CHECK(header.entries.size() == 1 && header.entries[0].name == "tokens" && header.entries[0].shape.size() == 1,
-            "expected one list named \"tokens\"");
-  const at::ScalarType dtype = header.entries[0].dtype;
-  FEM_CHECK((dtype == at::kShort || dtype == at::kInt) && data % c10::elementSize(dtype) == 0,
-            "expected aligned I16 or I32 tokens, got ", dtype);
-  at::Tensor tokens =
-      at::from_blob(file->data() + data, header.entries[0].shape, [file](void*) {}, at::TensorOptions(dtype));
-  return {std::move(tokens), std::move(header.metadata)};
+  file.read(0, &header_bytes, kLengthBytes);
+  FEM_CHECK(header_bytes <= file.size() - kLengthBytes, "expected a safetensors file, got a header length of ",
+            header_bytes, " bytes in a file of ", file.size());
+  std::string text(header_bytes, '\0');
+  file.read(kLengthBytes, text.data(), header_bytes);
+  data_begin = kLengthBytes + header_bytes;
+  return parse_safetensors_header(text, file.size() - data_begin);
 }
 
 int64_t number_in(const std::map<std::string, std::string>& metadata, const std::string& key) {
@@ -97,23 +97,55 @@ std::string place_of(int64_t index, int64_t count) { return std::to_string(index
 
 }  // namespace
 
+class TokenShard {
+ public:
+  explicit TokenShard(const fs::path& path) : path_(path), file_(path) {
+    SafetensorsHeader header = header_of(file_, begin_);
+    FEM_CHECK(header.entries.size() == 1 && header.entries[0].name == "tokens" && header.entries[0].shape.size() == 1,
+              "expected one list named \"tokens\"");
+    dtype_ = header.entries[0].dtype;
+    FEM_CHECK(dtype_ == at::kShort || dtype_ == at::kInt, "expected I16 or I32 tokens, got ", dtype_);
+    count_ = header.entries[0].shape[0];
+    metadata = std::move(header.metadata);
+  }
+
+  int64_t count() const { return count_; }
+  const fs::path& path() const { return path_; }
+
+  at::Tensor read(int64_t from, int64_t count) const {
+    at::Tensor tokens = at::empty({count}, dtype_);
+    file_.read(begin_ + from * tokens.itemsize(), tokens.mutable_data_ptr(), tokens.nbytes());
+    return tokens;
+  }
+
+  std::map<std::string, std::string> metadata;
+
+ private:
+  const fs::path path_;
+  const OpenFile file_;
+  uint64_t begin_ = 0;  // of the tokens, in bytes
+  at::ScalarType dtype_;
+  int64_t count_;
+};
+
 TokenStream TokenStream::open(const fs::path& folder, const std::string& fingerprint) {
   std::vector<fs::path> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error))
     if (entry.path().filename().string().starts_with("shard-") && entry.path().extension() == ".safetensors")
       files.push_back(entry.path());
-  const std::string remedy = "; delete the folder " + folder.parent_path().string() + ", it is made again";
-  FEM_CHECK(!error && !files.empty(), "token files: ", folder.string(), " holds no shard-*.safetensors", remedy);
-  std::sort(files.begin(), files.end());
-
   TokenStream stream;
   stream.folder_ = folder;
+  FEM_CHECK(!error && !files.empty(), "token files: ", folder.string(), " holds no shard-*.safetensors",
+            stream.remedy());
+  std::sort(files.begin(), files.end());
+
+  allow_many_open_files();
   for (size_t i = 0; i < files.size(); ++i) {
     try {
       stream.append(files[i], fingerprint, place_of(i, files.size()));
     } catch (const c10::Error& failure) {
-      FEM_CHECK(false, "token files: ", files[i].string(), ": ", failure.what_without_backtrace(), remedy);
+      FEM_CHECK(false, "token files: ", files[i].string(), ": ", failure.what_without_backtrace(), stream.remedy());
     }
   }
   const int64_t tried = std::min(stream.size_, kTokensTriedOnOpen);
@@ -122,19 +154,23 @@ TokenStream TokenStream::open(const fs::path& folder, const std::string& fingerp
   return stream;
 }
 
+std::string TokenStream::remedy() const {
+  return "; delete the folder " + folder_.parent_path().string() + ", it is made again";
+}
+
 void TokenStream::append(const fs::path& file, const std::string& fingerprint, const std::string& place) {
-  Shard shard = map_shard(file);
-  const std::string made_with = shard.metadata["fingerprint"], stands_at = shard.metadata["shard"];
+  auto shard = std::make_shared<TokenShard>(file);
+  const std::string made_with = shard->metadata["fingerprint"], stands_at = shard->metadata["shard"];
   FEM_CHECK(made_with == fingerprint, "expected tokens of the tokenizer \"", fingerprint, "\", got those of \"",
             made_with, "\"");
   FEM_CHECK(stands_at == place, "expected shard ", place, ", got \"", stands_at, "\": files are missing or foreign");
-  separator_ = number_in(shard.metadata, "separator");
-  vocab_size_ = number_in(shard.metadata, "vocab_size");
+  separator_ = number_in(shard->metadata, "separator");
+  vocab_size_ = number_in(shard->metadata, "vocab_size");
   FEM_CHECK(separator_ < vocab_size_, "the separator ", separator_, " is outside the vocabulary of ", vocab_size_);
   begins_.push_back(size_);
-  size_ += shard.tokens.numel();
-  bytes_ += number_in(shard.metadata, "bytes");
-  shards_.push_back(std::move(shard.tokens));
+  size_ += shard->count();
+  bytes_ += number_in(shard->metadata, "bytes");
+  shards_.push_back(std::move(shard));
 }
 
 at::Tensor TokenStream::read(int64_t begin, int64_t count) const {
@@ -145,15 +181,19 @@ at::Tensor TokenStream::read(int64_t begin, int64_t count) const {
   size_t shard = std::upper_bound(begins_.begin(), begins_.end(), begin) - begins_.begin() - 1;
   for (int64_t done = 0; done < count; ++shard) {
     const int64_t from = begin + done - begins_[shard];
-    const int64_t part = std::min(count - done, shards_[shard].numel() - from);
-    tokens.narrow(0, done, part).copy_(shards_[shard].narrow(0, from, part));
+    const int64_t part = std::min(count - done, shards_[shard]->count() - from);
+    try {
+      tokens.narrow(0, done, part).copy_(shards_[shard]->read(from, part));
+    } catch (const c10::Error& failure) {
+      FEM_CHECK(false, "token files: ", shards_[shard]->path().string(), ": ", failure.what_without_backtrace(),
+                remedy());
+    }
     done += part;
   }
   const auto [least, most] = at::aminmax(tokens);
   FEM_CHECK(least.item<int64_t>() >= 0 && most.item<int64_t>() < vocab_size_, "token files: ", folder_.string(),
             ": expected tokens of 0 to ", vocab_size_ - 1, ", got ", least.item<int64_t>(), " to ",
-            most.item<int64_t>(), " between ", begin, " and ", begin + count, "; delete the folder ",
-            folder_.parent_path().string(), ", it is made again");
+            most.item<int64_t>(), " between ", begin, " and ", begin + count, remedy());
   return tokens;
 }
 

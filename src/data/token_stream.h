@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,10 @@
 
 namespace fem {
 
-// Tokens of many documents one after another, each document behind a separator, in memory-mapped files.
+class TokenShard;
+
+// Tokens of many documents one after another, each document behind a separator, in files that are read where they are
+// needed. Their names may go while the stream lives.
 class TokenStream {
  public:
   // Every shard-*.safetensors of a folder, in order of their names; the fingerprint must be the tokenizer's.
@@ -22,11 +26,12 @@ class TokenStream {
   at::Tensor read(int64_t begin, int64_t count) const;  // [count] int64
 
  private:
+  std::string remedy() const;
   void append(const std::filesystem::path& file, const std::string& fingerprint, const std::string& place);
 
   std::filesystem::path folder_;
-  std::vector<at::Tensor> shards_;  // int16 or int32, mapped
-  std::vector<int64_t> begins_;     // in the stream, one for each shard
+  std::vector<std::shared_ptr<const TokenShard>> shards_;
+  std::vector<int64_t> begins_;  // in the stream, one for each shard
   int64_t size_ = 0, bytes_ = 0, separator_ = 0, vocab_size_ = 0;
 };
 

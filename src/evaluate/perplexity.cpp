@@ -34,7 +34,7 @@ Perplexity measure_perplexity(LanguageModel& model, const TokenStream& stream, c
     result.nats +=
         model->surprise(rows.tokens.to(device), rows.targets.to(device), batch).sum(at::kDouble).item<double>();
     result.tokens += count;
-    if (on_read) on_read(result.tokens);
+    if (on_read) on_read(std::min(begin + parts * batch_tokens, wanted), wanted);
   }
   const double share = static_cast<double>(result.tokens) / static_cast<double>(all);
   result.bytes = std::llround(share * static_cast<double>(stream.bytes()));

@@ -20,9 +20,10 @@ struct Perplexity {
 struct PerplexityOptions {
   int64_t length = 512;
   int64_t batch_rows = 8;
-  int64_t max_tokens = 0;                            // predict at most so many; 0: all
-  int64_t part = 0, parts = 1;                       // only every parts-th batch, for several processes
-  std::function<void(int64_t tokens)> on_read = {};  // told how many there are so far
+  int64_t max_tokens = 0;       // predict at most so many; 0: all
+  int64_t part = 0, parts = 1;  // only every parts-th batch, for several processes
+  // Told after every batch how far the reading is, and where it ends. What it throws ends the reading.
+  std::function<void(int64_t tokens, int64_t all)> on_read = {};
 };
 
 // With less than the whole stream the bytes are that share of the stream's.

@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "text/utf8.h"
 #include "util/check.h"
+#include "util/interrupt.h"
 #include "util/progress.h"
 
 namespace fem {
@@ -132,8 +133,10 @@ TaskScore score_task(LanguageModel& model, const Tokenizer& tokenizer, const fs:
 
   TaskScore score{.name = path.stem().string(), .questions = static_cast<int64_t>(questions.size())};
   Progress progress(score.name, static_cast<int64_t>(texts.size()), "text");
-  const std::vector<Likelihood> found =
-      likelihoods(model, tokenizer, texts, batch_tokens, [&](int64_t done) { progress.update(done); });
+  const std::vector<Likelihood> found = likelihoods(model, tokenizer, texts, batch_tokens, [&](int64_t done) {
+    throw_if_interrupted();
+    progress.update(done);
+  });
 
   double correct = 0, correct_by_character = 0, gold_log_probability = 0;
   auto next = found.begin();

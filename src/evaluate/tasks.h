@@ -33,7 +33,7 @@ struct TaskScore {
   std::vector<std::vector<double>> log_probabilities;  // of every question's choices
 };
 
-// The first limit questions of a file (0: all), with progress.
+// The first limit questions of a file (0: all), with progress. Throws Interrupted when a signal came.
 TaskScore score_task(LanguageModel& model, const Tokenizer& tokenizer, const std::filesystem::path& path,
                      int64_t batch_tokens, int64_t limit = 0);
 

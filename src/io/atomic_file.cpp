@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "util/check.h"
@@ -39,26 +40,31 @@ class Descriptor {
 // A new file beside path, removed again unless it took path's name.
 class Temporary {
  public:
-  explicit Temporary(const fs::path& path) : name(unused_name(path)), descriptor_(name, O_WRONLY | O_CREAT | O_EXCL) {
-    require(descriptor_.opened(), path, "write");
+  explicit Temporary(const fs::path& path) {
+    // A killed process of the same id, as in a container, may have left one.
+    do {
+      name = next_name(path);
+      descriptor_ = std::make_unique<Descriptor>(name, O_WRONLY | O_CREAT | O_EXCL);
+    } while (!descriptor_->opened() && errno == EEXIST);
+    require(descriptor_->opened(), path, "write");
   }
   ~Temporary() {
     std::error_code ignored;
-    if (!renamed_) fs::remove(name, ignored);
+    if (!renamed_ && descriptor_->opened()) fs::remove(name, ignored);
   }
-  bool sync() const { return descriptor_.sync(); }
+  bool sync() const { return descriptor_->sync(); }
   bool rename_to(const fs::path& path) { return renamed_ = ::rename(name.c_str(), path.c_str()) == 0; }
 
-  const fs::path name;
+  fs::path name;
 
  private:
-  // mkstemp would make the file unreadable for others; O_EXCL and the process id keep the name ours as well.
-  static fs::path unused_name(const fs::path& path) {
+  // mkstemp would make the file unreadable for others. The name can be foreseen, but O_EXCL makes a new file or none.
+  static fs::path next_name(const fs::path& path) {
     static std::atomic<uint64_t> count{0};
     return path.string() + "." + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".tmp";
   }
 
-  const Descriptor descriptor_;
+  std::unique_ptr<const Descriptor> descriptor_;
   bool renamed_ = false;
 };
 

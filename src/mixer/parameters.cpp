@@ -36,7 +36,7 @@ void visit_conditioner(const std::string& prefix, const MixerOptions& options, i
                            });
   const bool silent = rules_of(options.dialect).starts_silent;  // then the layer starts unconditioned
   const auto [init, value] = silent ? std::pair(Init::kConstant, 0.0) : std::pair(Init::kNormal, kLinearDeviation);
-  visit({prefix + "out_proj", {hidden, outputs}, init, value, {}}, w.out_proj);
+  visit({prefix + "out_proj", {hidden, outputs}, init, value, {}, /*decays=*/true}, w.out_proj);
 }
 
 }  // namespace

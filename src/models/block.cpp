@@ -20,7 +20,7 @@ void append(std::vector<ParameterSpec>& specs, const std::string& prefix, std::v
 }  // namespace
 
 ParameterSpec matrix_spec(std::string name, int64_t out, int64_t in) {
-  return {std::move(name), {out, in}, ParameterSpec::Init::kNormal, kLinearDeviation};
+  return {std::move(name), {out, in}, ParameterSpec::Init::kNormal, kLinearDeviation, {}, /*decays=*/true};
 }
 
 ParameterSpec norm_spec(std::string name, int64_t width) {

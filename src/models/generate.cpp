@@ -14,7 +14,7 @@ Generator::Generator(std::shared_ptr<const BoundLanguageModel> model, const std:
                      const GenerateOptions& options)
     : model_(std::move(model)),
       cached_(options.cached),
-      generation_(options, prompts, model_->options.vocab_size),
+      generation_(options, prompts, model_->tokens()),
       texts_(prompts) {}
 
 std::vector<std::pair<int64_t, int64_t>> Generator::next() {

@@ -28,7 +28,7 @@ class Generator {
   Generation generation_;
   std::vector<std::vector<int64_t>> texts_;  // of the rows that are being written
   LanguageModelState state_;                 // after them
-  at::Tensor logits_;                        // the same, [rows, vocab_size]
+  at::Tensor logits_;                        // the same, [rows, tokens]
 };
 
 }  // namespace fem

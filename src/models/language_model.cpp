@@ -48,6 +48,7 @@ int64_t parameter_count(const std::vector<ParameterSpec>& parameters) {
 
 BoundLanguageModel::BoundLanguageModel(const LanguageModelOptions& given, const std::vector<at::Tensor>& weights)
     : options(checked_model(given)),
+      tokens_(options.vocab_size),
       embedding_(weights.front()),
       head_(options.tie_embeddings ? weights.front() : weights.back()),
       backbone_(options, {weights.begin() + 1, options.tie_embeddings ? weights.end() : weights.end() - 1}) {}
@@ -58,9 +59,8 @@ at::Tensor BoundLanguageModel::embed(const at::Tensor& tokens) const {
             shape_of(tokens));
   if (tokens.numel() > 0) {
     const int64_t lowest = tokens.min().item<int64_t>(), highest = tokens.max().item<int64_t>();
-    FEM_CHECK(lowest >= 0 && highest < options.vocab_size, "language model: expected tokens from 0 to ",
-              options.vocab_size - 1, ", got ", lowest < 0 ? lowest : highest,
-              "; is it another tokenizer than the model's?");
+    FEM_CHECK(lowest >= 0 && highest < tokens_, "language model: expected tokens from 0 to ", tokens_ - 1, ", got ",
+              lowest < 0 ? lowest : highest, "; is it another tokenizer than the model's?");
   }
   return at::embedding(embedding_, tokens);
 }
@@ -69,7 +69,18 @@ at::Tensor BoundLanguageModel::hidden(const at::Tensor& tokens, const BoundBackb
   return backbone_(embed(tokens), call);
 }
 
-at::Tensor BoundLanguageModel::head(const at::Tensor& hidden) const { return project(hidden, {head_})[0]; }
+at::Tensor BoundLanguageModel::head(const at::Tensor& hidden) const {
+  return project(hidden, {tokens_ < options.vocab_size ? head_.narrow(0, 0, tokens_) : head_})[0];
+}
+
+std::shared_ptr<const BoundLanguageModel> BoundLanguageModel::limited(int64_t tokens) const {
+  FEM_CHECK(tokens >= 1 && tokens <= options.vocab_size,
+            "language model: expected from 1 to vocab_size = ", options.vocab_size, " tokens, got ", tokens,
+            "; is it another model's tokenizer?");
+  auto model = std::make_shared<BoundLanguageModel>(*this);
+  model->tokens_ = tokens;
+  return model;
+}
 
 LanguageModelImpl::LanguageModelImpl(const LanguageModelOptions& given)
     : options(checked_model(given)),
@@ -90,11 +101,15 @@ at::Tensor LanguageModelImpl::hidden(const at::Tensor& tokens, const Batch& batc
 
 at::Tensor LanguageModelImpl::head(const at::Tensor& hidden) { return bound_->head(hidden); }
 
+int64_t LanguageModelImpl::tokens() const { return bound_->tokens(); }
+
+void LanguageModelImpl::limit_tokens(int64_t count) { bound_ = bound_->limited(count); }
+
 at::Tensor LanguageModelImpl::surprise(const at::Tensor& tokens, const at::Tensor& targets, const Batch& batch) {
   FEM_CHECK(targets.sizes() == tokens.sizes(), "language model: expected a target for every token, ", shape_of(tokens),
             ", got ", shape_of(targets));
   const at::Tensor rows = hidden(tokens, batch).flatten(0, 1), wanted = targets.flatten();
-  const int64_t count = rows.size(0), at_once = logits_at_once(options.vocab_size);
+  const int64_t count = rows.size(0), at_once = logits_at_once(bound_->tokens());
   std::vector<at::Tensor> parts;
   for (int64_t first = 0; first < count; first += at_once) {
     const at::Tensor part = wanted.narrow(0, first, std::min(at_once, count - first));

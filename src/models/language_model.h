@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "fem/language_model.h"
@@ -18,9 +19,14 @@ class BoundLanguageModel {
   at::Tensor head(const at::Tensor& hidden) const;
   at::Device device() const { return embedding_.device(); }
 
+  // How many tokens there are (LanguageModelImpl::tokens), and the same model with fewer.
+  int64_t tokens() const { return tokens_; }
+  std::shared_ptr<const BoundLanguageModel> limited(int64_t tokens) const;
+
   const LanguageModelOptions options;
 
  private:
+  int64_t tokens_;
   at::Tensor embedding_, head_;
   BoundBackbone backbone_;
 };

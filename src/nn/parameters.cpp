@@ -12,7 +12,7 @@ namespace fem {
 using Init = ParameterSpec::Init;
 
 void declare_linear(std::vector<ParameterSpec>& specs, const std::string& name, int64_t in, int64_t out, bool bias) {
-  specs.push_back({name + ".weight", {out, in}, Init::kNormal, kLinearDeviation});
+  specs.push_back({name + ".weight", {out, in}, Init::kNormal, kLinearDeviation, {}, /*decays=*/true});
   if (bias) specs.push_back({name + ".bias", {out}, Init::kConstant, 0.0});
 }
 

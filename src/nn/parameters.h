@@ -14,7 +14,7 @@ namespace fem {
 
 constexpr double kLinearDeviation = 0.02;  // of initial weights
 
-// "name.weight" [out, in], normal, and "name.bias" [out], zero, if there is a bias.
+// "name.weight" [out, in], normal, which decays, and "name.bias" [out], zero, if there is a bias.
 void declare_linear(std::vector<ParameterSpec>& specs, const std::string& name, int64_t in, int64_t out, bool bias);
 
 // What a parameter starts as; torch's default generator unless one is given.

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "data/sampler.h"
 #include "evaluate/perplexity.h"
@@ -15,6 +16,7 @@
 #include "fem/text/text_model.h"
 #include "io/language_model_config.h"
 #include "io/options_json.h"
+#include "train/step_memory.h"
 #include "util/shell.h"
 #include "util/table.h"
 
@@ -32,9 +34,11 @@ LanguageOptions with_vocabulary(LanguageOptions options, int64_t vocabulary) {
   return options;
 }
 
-LanguageModel new_model(const LanguageModelOptions& options, const TrainOptions& train) {
+LanguageModel new_model(const LanguageModelOptions& options, int64_t tokens, const TrainOptions& train) {
+  check_parameters_fit(parameter_count(language_model_parameters(options)));
   at::manual_seed(train.seed);
   LanguageModel model(options);
+  model->limit_tokens(tokens);
   model->recompute = train.recompute;
   return model;
 }
@@ -44,13 +48,16 @@ class LanguageTask final : public Task {
   LanguageTask(const LanguageOptions& options, const TrainOptions& train)
       : corpus_(prepare_corpus(options.corpus)),
         options_(with_vocabulary(options, corpus_.tokenizer->vocab_size())),
-        model_(new_model(options_.model, train)),
+        model_(new_model(options_.model, corpus_.tokenizer->vocab_size(), train)),
         sampler_(corpus_.train, options_.length, train.seed) {}
 
   std::vector<TrainedParameter> parameters() override {
+    std::set<std::string> decayed;
+    for (const ParameterSpec& spec : language_model_parameters(model_->options))
+      if (spec.decays) decayed.insert(spec.name);
     std::vector<TrainedParameter> parameters;
-    // Weight decay leaves biases, norms and temperatures alone.
-    for (const auto& p : model_->named_parameters()) parameters.push_back({p.key(), p.value(), p.value().dim() >= 2});
+    for (const auto& p : model_->named_parameters())
+      parameters.push_back({p.key(), p.value(), decayed.contains(p.key())});
     return parameters;
   }
 
@@ -67,12 +74,14 @@ class LanguageTask final : public Task {
   }
 
   NamedValues validation_sums(const ValidationPart& part) override {
-    const Perplexity own = measure_perplexity(model_, corpus_.validation,
-                                              {.length = options_.length,
-                                               .batch_rows = part.batch_rows,
-                                               .max_tokens = part.whole ? 0 : options_.validation_tokens,
-                                               .part = part.part,
-                                               .parts = part.parts});
+    const Perplexity own =
+        measure_perplexity(model_, corpus_.validation,
+                           {.length = options_.length,
+                            .batch_rows = part.batch_rows,
+                            .max_tokens = part.whole ? options_.final_validation_tokens : options_.validation_tokens,
+                            .part = part.part,
+                            .parts = part.parts,
+                            .on_read = part.on_batch});
     return {{"tokens", static_cast<double>(own.tokens)}, {"bytes", static_cast<double>(own.bytes)}, {"nats", own.nats}};
   }
 
@@ -93,7 +102,7 @@ class LanguageTask final : public Task {
 
   json identity() const override {
     json out = recipe();
-    for (const char* free : {"cache", "validation_tokens"}) out["data"].erase(free);
+    for (const char* free : {"cache", "validation_tokens", "final_validation_tokens"}) out["data"].erase(free);
     out["length"] = out["data"].at("length");
     out["data"].erase("length");
     out["tokenizer"] = corpus_.tokenizer->fingerprint();
@@ -115,8 +124,11 @@ class LanguageTask final : public Task {
   std::pair<std::string, int64_t> units_of_a_row() const override { return {"tokens", options_.length}; }
 
   std::string description() const override {
-    return grouped(corpus_.train.size()) + " training and " + grouped(corpus_.validation.size()) +
-           " validation tokens (" + corpus_.tokenizer->fingerprint() + ")";
+    std::string text = grouped(corpus_.train.size()) + " training and " + grouped(corpus_.validation.size()) +
+                       " validation tokens (" + corpus_.tokenizer->fingerprint() + ")";
+    const int64_t limit = options_.final_validation_tokens;
+    if (limit > 0 && limit < corpus_.validation.size()) text += ", of which " + grouped(limit) + " are read at the end";
+    return text;
   }
 
  private:
@@ -162,6 +174,17 @@ void show_sample(const fs::path& run, std::ostream& out) {
       << " --prompt \"...\"\n";
 }
 
+// Bytes are what a recipe without a tokenizer means, but not one that names a vocabulary: it was made for another.
+void check_tokenizer_is_named(const json& recipe) {
+  const json data = recipe.value("data", json::object());
+  const int64_t vocabulary = language_options_from_json(recipe).model.vocab_size;
+  FEM_CHECK(vocabulary == 0 || vocabulary == byte_tokenizer()->vocab_size() || data.contains("tokenizer"),
+            "train: the recipe's model.vocab_size of ", grouped(vocabulary),
+            " needs the tokenizer it is meant for, and none is named; add --tokenizer FILE.model (SentencePiece), "
+            "--tokenizer sentencepiece:",
+            vocabulary, " to train one, or --set model.vocab_size=0 for bytes");
+}
+
 void list_settings(const SettingVisitor& visit) {
   const LanguageOptions defaults;
   visit_language_data(defaults, settings_of("data", visit));
@@ -183,8 +206,9 @@ LanguageOptions language_options_from_json(const json& recipe) {
   reader.finish();
   FEM_CHECK(options.length >= 1, "data: expected length of at least 1, got ", options.length);
   FEM_CHECK(options.length <= kLongestRow, "data: expected length of at most ", kLongestRow, ", got ", options.length);
-  FEM_CHECK(options.validation_tokens >= 0, "data: expected validation_tokens of at least 0, got ",
-            options.validation_tokens);
+  for (const auto& [name, value] : {std::pair{"validation_tokens", options.validation_tokens},
+                                    {"final_validation_tokens", options.final_validation_tokens}})
+    FEM_CHECK(value >= 0, "data: expected ", name, " of at least 0, got ", value);
   return options;
 }
 
@@ -206,8 +230,11 @@ const TaskEntry& language_entry() {
   static const TaskEntry entry{
       .name = "language",
       .summary = "predict every token of a text from those before it",
-      .make = [](const json& recipe,
-                 const TrainOptions& train) { return language_task(language_options_from_json(recipe), train); },
+      .make =
+          [](const json& recipe, const TrainOptions& train) {
+            check_tokenizer_is_named(recipe);
+            return language_task(language_options_from_json(recipe), train);
+          },
       .parameters = parameters_of,
       .settings = list_settings,
       .show = show_sample,

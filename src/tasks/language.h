@@ -15,14 +15,16 @@ struct LanguageOptions {
   LanguageModelOptions model;  // [model]; a vocabulary of 0 is the tokenizer's
   CorpusOptions corpus;        // [data], with what follows
   int64_t length = 256;
-  int64_t validation_tokens = 0;
+  int64_t validation_tokens = 65536;
+  int64_t final_validation_tokens = 1 << 20;
 };
 
 template <typename Options, typename Visitor>
 void visit_language_data(Options& o, Visitor&& visit) {
   visit_corpus_options(o.corpus, visit);
   visit("length", o.length, "tokens of a row");
-  visit("validation_tokens", o.validation_tokens, "tokens of a validation; 0: all. At the end always all");
+  visit("validation_tokens", o.validation_tokens, "most tokens of a validation between two steps; 0: all");
+  visit("final_validation_tokens", o.final_validation_tokens, "most tokens of the validation at the end; 0: all");
 }
 
 LanguageOptions language_options_from_json(const nlohmann::json& recipe);

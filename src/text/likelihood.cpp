@@ -20,7 +20,7 @@ std::vector<Likelihood> likelihoods(LanguageModel& model, const Tokenizer& token
                                     const std::function<void(int64_t done)>& on_scored) {
   std::vector<ScoredTokens> sequences;
   for (const Continuation& text : texts) sequences.push_back(scored(text, tokenizer));
-  ScoredRows rows(std::move(sequences), batch_tokens, model->options.vocab_size);
+  ScoredRows rows(std::move(sequences), batch_tokens, model->tokens());
 
   const EvaluationMode mode(model);
   const at::Device device = model->parameters().front().device();

@@ -12,12 +12,13 @@ TextModel load_text_model(const std::filesystem::path& path) {
             path.string(), " is none");
   loaded.folder = model_folder(path);
   // First what is read at once: an error need not wait for the parameters.
-  const int64_t expected = load_language_model_options(loaded.folder).vocab_size;
+  const int64_t most = load_language_model_options(loaded.folder).vocab_size;
   loaded.tokenizer = load_tokenizer(loaded.folder);
-  FEM_CHECK(loaded.tokenizer->vocab_size() == expected, "model folder: the tokenizer in ", loaded.folder.string(),
-            " knows ", loaded.tokenizer->vocab_size(), " tokens, but the model ", expected,
+  FEM_CHECK(loaded.tokenizer->vocab_size() <= most, "model folder: the tokenizer in ", loaded.folder.string(),
+            " knows ", loaded.tokenizer->vocab_size(), " tokens, but the model ", most,
             "; put the tokenizer there that the model was trained with");
   loaded.model = load_language_model(loaded.folder);
+  loaded.model->limit_tokens(loaded.tokenizer->vocab_size());
   return loaded;
 }
 

@@ -11,6 +11,7 @@
 #include "io/atomic_file.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
+#include "train/step_memory.h"
 #include "train/trainer.h"
 #include "util/check.h"
 #include "util/hash.h"
@@ -64,44 +65,60 @@ void check_same_everywhere(const Trainer& trainer, ProcessGroup& group) {
 // One training run from where it stands to its end or to a signal.
 class Run {
  public:
-  Run(Trainer& trainer, const Task& task, const TrainOptions& options, const RunOptions& run, bool writes)
+  Run(Trainer& trainer, const Task& task, const TrainOptions& options, const RunOptions& run,
+      const InterruptGuard& guard, bool writes)
       : trainer_(trainer),
         task_(task),
         options_(options),
         run_(run),
+        guard_(guard),
         goal_(task.goal()),
         checkpoints_(run.out, options.keep_checkpoints),
-        seconds_before_(trainer.seconds) {
+        seconds_before_(trainer.seconds),
+        saved_(trainer.steps_done() > 0 ? trainer.steps_done() : kNothing) {
     if (!writes) return;
     metrics_ = std::make_unique<Metrics>(run.out, trainer.steps_done());
     progress_ = std::make_unique<Progress>(run.label, options.steps, "step", trainer.steps_done());
   }
 
   TrainResult go() {
-    const int64_t first = trainer_.steps_done();
-    bool stop = false;
-    // Before the first step if so wanted, or where a signal came before the validation.
-    const bool wanted = first == 0 ? options_.validate_first : due(first, options_.validate_every) && !at_end();
-    if (wanted && trainer_.best.validated < first && validate() && options_.keep_best) save();
-    while (!at_end() && !stop) {
-      const Trainer::Step step = trainer_.step();
-      stop = step.interrupted;
-      const int64_t done = trainer_.steps_done();
-      report(step, first);
-      const bool last = done == options_.steps;
-      bool improved = false;
-      // The end has a validation of its own, of everything; the best is chosen by like measures.
-      if (!stop && (last ? options_.keep_best : due(done, options_.validate_every))) improved = validate();
-      trainer_.seconds = seconds_before_ + seconds_since(start_);
-      if (due(done, options_.checkpoint_every) || at_end() || stop || (improved && options_.keep_best)) save();
+    TrainResult result{.parameters = trainer_.parameter_count()};
+    try {
+      advance();
+      measure(result);
+      result.finished = true;
+    } catch (const Interrupted&) {  // between two steps: an unfinished step or validation left nothing
+      if (trainer_.steps_done() != saved_) save();
     }
-    TrainResult result{.finished = at_end(), .step = trainer_.steps_done(), .parameters = trainer_.parameter_count()};
-    if (result.finished) measure(result);
+    result.step = trainer_.steps_done();
     result.seconds = seconds_before_ + seconds_since(start_);
     return result;
   }
 
  private:
+  static constexpr int64_t kNothing = -1;
+
+  void advance() {
+    const int64_t first = trainer_.steps_done();
+    tell_what_a_signal_costs();
+    // Before the first step if so wanted, or where a signal came before the validation.
+    if (wants_validation() && trainer_.best.validated < first && validate() && options_.keep_best) save();
+    while (!at_end()) {
+      const Trainer::Step step = trainer_.step();
+      tell_what_a_signal_costs();
+      report(step, first);
+      const bool improved = wants_validation() && validate();
+      if (due(trainer_.steps_done(), options_.checkpoint_every) || at_end() || (improved && options_.keep_best)) save();
+    }
+  }
+
+  // After the step that was done last. The end has a validation of its own; the best is chosen by like measures.
+  bool wants_validation() const {
+    const int64_t done = trainer_.steps_done();
+    if (done == 0) return options_.validate_first;
+    return done == options_.steps ? options_.keep_best : due(done, options_.validate_every);
+  }
+
   bool at_end() const {
     const bool out_of_patience = options_.patience > 0 && trainer_.best.since >= options_.patience;
     return trainer_.steps_done() >= options_.steps || out_of_patience;
@@ -128,44 +145,77 @@ class Run {
   // Between two steps; true if it is the best so far.
   bool validate() {
     const Clock::time_point before = Clock::now();
-    const NamedValues measures = record("validation", trainer_.steps_done(), /*whole=*/false);
+    const NamedValues measures = measured(/*whole=*/false);
+    record("validation", trainer_.steps_done(), measures);
     const bool improved = trainer_.best.observe(goal_, measures, trainer_.steps_done());
-    validating_ += seconds_since(before);
+    const double seconds = seconds_since(before);
+    validating_ += seconds;
+    if (progress_) progress_->leave_out(seconds);
     return improved;
   }
 
-  NamedValues record(const std::string& kind, int64_t step, bool whole) {
-    const NamedValues measures = trainer_.validate(whole);
+  // At the end, when there may be much to read, it has a progress line of its own.
+  NamedValues measured(bool whole) {
+    std::unique_ptr<Progress> reading;
+    return trainer_.validate(whole, [&](int64_t done, int64_t all) {
+      if (!whole || !metrics_) return;
+      if (!reading) reading = std::make_unique<Progress>("validation", all, task_.units_of_a_row().first);
+      reading->update(done);
+    });
+  }
+
+  void record(const std::string& kind, int64_t step, const NamedValues& measures) {
     validation_note_ = "  validation " + goal_.measure + " " + fixed(value_of(measures, goal_.measure), 3);
     if (metrics_) metrics_->record(kind, step, json_of(measures));
     if (run_.on_validation && kind == "validation") run_.on_validation(step, measures);
-    return measures;
   }
 
   void measure(TrainResult& result) {
-    result.measured_step = result.step;
-    result.measures = record("validation", result.step, /*whole=*/true);
-    if (!options_.keep_best || trainer_.best.step < 0 || trainer_.best.step == result.step) return;
-    result.measured_step = trainer_.best.step;
-    trainer_.load_model(metrics_ ? checkpoints_.at(trainer_.best.step) : fs::path());
-    result.measures = record("best", result.measured_step, /*whole=*/true);
+    progress_.reset();
+    const int64_t last = trainer_.steps_done(), best = trainer_.best.step;
+    const bool another = options_.keep_best && best >= 0 && best != last;
+    const NamedValues of_last = result.measures = measured(/*whole=*/true);
+    result.measured_step = another ? best : last;
+    if (another) {
+      trainer_.load_model(metrics_ ? checkpoints_.at(best) : fs::path());
+      result.measures = measured(/*whole=*/true);
+    }
+    // Only now: a run that was stopped meanwhile measures both again.
+    record("validation", last, of_last);
+    if (another) record("best", best, result.measures);
   }
 
   void save() {
+    trainer_.seconds = seconds_before_ + seconds_since(start_);
     const auto best = options_.keep_best && trainer_.best.step >= 0 ? std::optional(trainer_.best.step) : std::nullopt;
     const auto fill = [this](const fs::path& folder) { trainer_.save(folder); };
     if (metrics_) checkpoints_.write(trainer_.steps_done(), fill, best);
+    saved_ = trainer_.steps_done();
+    tell_what_a_signal_costs();
+  }
+
+  void tell_what_a_signal_costs() const {
+    if (!metrics_) return;
+    const int64_t done = trainer_.steps_done();
+    const int64_t first = std::max<int64_t>(saved_, 0) + 1;
+    std::string lost = "the step in progress is lost";
+    if (done == first) lost = "step " + grouped(done) + " is lost";
+    if (done > first) lost = "steps " + grouped(first) + " to " + grouped(done) + " are lost";
+    const bool any = saved_ != kNothing;
+    guard_.costs(lost + (any ? "; the last checkpoint is step " + grouped(saved_) : "; there is no checkpoint yet"));
   }
 
   Trainer& trainer_;
   const Task& task_;
   const TrainOptions& options_;
   const RunOptions& run_;
+  const InterruptGuard& guard_;
   const Goal goal_;
   Checkpoints checkpoints_;
   const Clock::time_point start_ = Clock::now();
   const double seconds_before_;
   double validating_ = 0;
+  int64_t saved_;                     // the last checkpoint's step, or kNothing
   std::unique_ptr<Metrics> metrics_;  // both of rank 0 alone
   std::unique_ptr<Progress> progress_;
   std::string validation_note_;
@@ -210,7 +260,12 @@ TrainResult train(const std::function<std::unique_ptr<Task>()>& make_task, const
     describe(trainer, *task, options, group->size(), log);
     if (trainer.steps_done() > 0) log << "Goes on after step " << grouped(trainer.steps_done()) << "\n" << std::flush;
   }
-  const TrainResult result = Run(trainer, *task, options, run, writes).go();
+  TrainResult result;
+  std::ostream silent(nullptr);
+  with_memory_remedy(options, [&] {
+    check_step_fits(trainer, options, writes ? log : silent);
+    result = Run(trainer, *task, options, run, guard, writes).go();
+  });
   if (writes && result.finished) write_result(run.out, result, task->goal());
   return result;
 }

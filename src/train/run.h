@@ -23,14 +23,15 @@ struct TrainResult {
   int64_t step = 0;
   int64_t parameters = 0;
   double seconds = 0;         // of the whole run, also of its parts before an interruption
-  NamedValues measures;       // of all validation data, at the end
+  NamedValues measures;       // of the validation at the end
   int64_t measured_step = 0;  // whose parameters were measured: the last step's, or with keep_best the best one's
 };
 
 // Trains as the options say into the folder out: checkpoints/, metrics.jsonl, tensorboard/, config.json, and
 // result.json when it has finished. With resume it goes on from the newest checkpoint if there is one; without, a
 // folder that has any is refused before the task is made. What the run is goes to log; progress goes to stderr. Only
-// rank 0 writes.
+// rank 0 writes. A signal is seen between two batches of a step or of a validation: what was begun is dropped whole and
+// made again by the run that goes on.
 TrainResult train(const std::function<std::unique_ptr<Task>()>& make_task, const TrainOptions& options,
                   const RunOptions& run, std::ostream& log);
 

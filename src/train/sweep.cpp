@@ -67,6 +67,7 @@ class Sweep {
 
   SweepOutcome go() {
     const InterruptGuard guard;
+    guard.costs("runs in progress go back to their last checkpoints");
     tell_start();
     {
       Progress progress("sweep", total_steps(), "step", steps_done());

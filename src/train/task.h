@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
@@ -20,7 +21,7 @@ double value_of(const NamedValues& values, const std::string& name);  // throws 
 struct TrainedParameter {
   std::string name;
   at::Tensor tensor;
-  bool decayed = true;  // by train.weight_decay
+  bool decayed;  // by train.weight_decay
 };
 
 // Rows first, first + stride, ... of the endless sequence of training rows; step s of batch B reads rows
@@ -35,11 +36,15 @@ struct Weighted {
   double weight = 0;
 };
 
+// Told after every batch of a validation how much of it is done. What it throws ends the validation.
+using OnBatch = std::function<void(int64_t done, int64_t all)>;
+
 // A process's share of a validation.
 struct ValidationPart {
   int64_t part = 0, parts = 1;
   int64_t batch_rows = 1;  // rows of one forward pass
-  bool whole = true;       // all of the validation data; else as much as the recipe wants between two steps
+  bool whole = true;       // as much as the recipe wants at the end of a run; else, between two steps
+  OnBatch on_batch = {};
 };
 
 // The measure by which a model is chosen: for early stopping, the best checkpoint and the best of several runs.

@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "fem/io/safetensors.h"
@@ -11,6 +12,7 @@
 #include "train/trainer_state.h"
 #include "util/check.h"
 #include "util/interrupt.h"
+#include "util/memory.h"
 
 namespace fem {
 namespace {
@@ -111,6 +113,26 @@ Weighted Trainer::backward(const Rows& rows) {
   return loss;
 }
 
+int64_t Trainer::bytes_of_a_micro_batch() {
+  const auto bytes_of = [this](int64_t rows) {
+    return allocated_by([&] { backward({.first = steps_done_ * options_.batch, .count = rows}); }).peak_bytes;
+  };
+  bytes_of(1);  // what is made once and kept is not a micro-batch's
+  const int64_t one = bytes_of(1), more = micro_batch_ == 1 ? 0 : bytes_of(2) - one;
+  gradients_.zero();
+  return one + (micro_batch_ - 1) * std::max<int64_t>(more, 0);
+}
+
+// Processes that train together stop together, whichever of them a signal reached.
+void Trainer::stop_together() {
+  const int own = interrupted() ? interrupt_signal() : 0;
+  const at::Tensor signals = at::tensor({own == SIGINT ? 1.0 : 0.0, own == SIGTERM ? 1.0 : 0.0}, at::kDouble);
+  group_->sum(signals);
+  if (signals.sum().item<double>() == 0) return;
+  take_interrupt(signals[1].item<double>() > 0 ? SIGTERM : SIGINT);
+  throw Interrupted();
+}
+
 Trainer::Step Trainer::step() {
   const int64_t rank = group_->rank(), ranks = group_->size();
   at::manual_seed(options_.seed + (steps_done_ * ranks + rank + 1) * 0x9E3779B97F4A7C15);  // of dropout
@@ -118,6 +140,7 @@ Trainer::Step Trainer::step() {
   double sum = 0, own_weight = 0;
   Rows rows{.count = micro_batch_, .stride = ranks};
   for (int64_t i = 0; i < micro_batches_; ++i) {
+    stop_together();
     rows.first = steps_done_ * options_.batch + i * micro_batch_ * ranks + rank;
     if (i + 1 == micro_batches_) gradients_.reduce_in_next_backward();
     const Weighted loss = backward(rows);
@@ -126,14 +149,12 @@ Trainer::Step Trainer::step() {
   }
   gradients_.finish();
 
-  const at::Tensor shared = at::tensor({sum, own_weight, interrupted() ? 1.0 : 0.0}, at::kDouble);
+  const at::Tensor shared = at::tensor({sum, own_weight}, at::kDouble);
   group_->sum(shared);
   const double weight = shared[1].item<double>();
   FEM_CHECK(weight > 0, "train: step ", steps_done_ + 1, ": expected rows with targets to learn from, got a weight of ",
             weight, " for all ", options_.batch, " rows of the step");
-  Step done{.loss = shared[0].item<double>() / weight,
-            .learning_rate = learning_rate_at(options_, steps_done_),
-            .interrupted = shared[2].item<double>() > 0};
+  Step done{.loss = shared[0].item<double>() / weight, .learning_rate = learning_rate_at(options_, steps_done_)};
   std::vector<at::Tensor> views = gradients_.views();
   done.gradient_norm = at::stack(at::_foreach_norm(views)).norm().item<double>() / weight;
   FEM_CHECK(std::isfinite(done.loss) && std::isfinite(done.gradient_norm), "train: step ", steps_done_ + 1,
@@ -160,10 +181,22 @@ std::string Trainer::first_not_finite(const Rows& rows) {
   return "in another process";
 }
 
-NamedValues Trainer::validate(bool whole) {
+NamedValues Trainer::validate(bool whole, const OnBatch& on_batch) {
   const Autocast autocast(bfloat16_);
-  NamedValues sums = task_.validation_sums(
-      {.part = group_->rank(), .parts = group_->size(), .batch_rows = micro_batch_, .whole = whole});
+  const auto after_batch = [&](int64_t done, int64_t all) {
+    throw_if_interrupted();
+    if (on_batch) on_batch(done, all);
+  };
+  NamedValues sums;
+  try {
+    sums = task_.validation_sums({.part = group_->rank(),
+                                  .parts = group_->size(),
+                                  .batch_rows = micro_batch_,
+                                  .whole = whole,
+                                  .on_batch = after_batch});
+  } catch (const Interrupted&) {  // the others are told below
+  }
+  stop_together();
   std::vector<double> values;
   for (const auto& [name, value] : sums) values.push_back(value);
   const at::Tensor all = at::tensor(values, at::kDouble);

@@ -22,13 +22,20 @@ class Trainer {
     double loss = 0;  // the mean over the targets, before the update
     double gradient_norm = 0;
     double learning_rate = 0;
-    bool interrupted = false;  // a signal reached some process: all stop after this step
   };
-  // Throws one sentence that names the first tensor that is not finite; parameters are then as before the step.
+  // Throws one sentence that names the first tensor that is not finite; parameters are then as before the step. A
+  // signal that reaches any process before all rows have been read ends the step in all of them: Interrupted is thrown,
+  // and the step counts as not begun.
   Step step();
   int64_t steps_done() const { return steps_done_; }
 
-  NamedValues validate(bool whole);
+  int64_t micro_batch() const { return micro_batch_; }  // rows of one forward pass
+  // What a micro-batch takes besides the parameters and what goes with them: measured on one and on two rows of the
+  // next step, forward and backward; the gradients are cleared again.
+  int64_t bytes_of_a_micro_batch();
+
+  // Throws Interrupted in all processes if a signal reached any before the end.
+  NamedValues validate(bool whole, const OnBatch& on_batch = {});
 
   // The task's files, optimizer.safetensors and trainer_state.json.
   void save(const std::filesystem::path& folder) const;
@@ -47,6 +54,7 @@ class Trainer {
 
  private:
   void send_to_all_ranks();
+  void stop_together();
   Weighted backward(const Rows& rows);
   std::string first_not_finite(const Rows& rows);
 

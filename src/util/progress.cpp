@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "util/table.h"
 #include "util/terminal.h"
@@ -13,7 +14,8 @@
 namespace fem {
 namespace {
 
-constexpr int kBarCells = 24;
+constexpr int kBarCells = 24, kFewestCells = 4;
+constexpr const char* kBetween = "  ";  // two figures
 
 double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -31,13 +33,20 @@ double fraction_of(const ProgressState& s) {
 std::string figures(const ProgressState& s) {
   char percent[16];
   std::snprintf(percent, sizeof(percent), "%3d %%", static_cast<int>(100 * fraction_of(s)));
-  std::string text = std::string(percent) + "  " + grouped(s.done) + "/" + grouped(s.total);
-  const double rate = s.seconds > 0 ? (s.done - s.first) / s.seconds : 0;
-  if (rate > 0) {
-    text += "  " + fixed(rate, rate < 10 ? 2 : 0) + " " + s.unit + "/s";
-    text += s.done < s.total ? "  ETA " + clock_text((s.total - s.done) / rate) : "  in " + clock_text(s.seconds);
+  std::string text = std::string(percent) + kBetween + grouped(s.done) + "/" + grouped(s.total);
+  const auto done = static_cast<double>(s.done - s.first);
+  if (done > 0 && s.seconds > s.beside) {
+    const double rate = done / (s.seconds - s.beside), left = static_cast<double>(s.total - s.done) * s.seconds / done;
+    text += kBetween + fixed(rate, rate < 10 ? 2 : 0) + " " + s.unit + "/s" + kBetween;
+    text += s.done < s.total ? "ETA " + clock_text(left) : "in " + clock_text(s.seconds);
   }
-  return s.note.empty() ? text : text + "  " + s.note;
+  return s.note.empty() ? text : text + kBetween + s.note;
+}
+
+std::string without_last_figures(const std::string& line, size_t longest) {
+  if (line.size() <= longest) return line;
+  const size_t end = line.rfind(kBetween, longest);
+  return line.substr(0, end == std::string::npos ? longest : end);
 }
 
 }  // namespace
@@ -54,11 +63,11 @@ std::string clock_text(double seconds) {
 }
 
 std::string progress_bar(const ProgressState& s, int columns) {
-  const int full = static_cast<int>(kBarCells * fraction_of(s));
-  const std::string line =
-      s.label + " [" + std::string(full, '#') + std::string(kBarCells - full, '.') + "] " + figures(s);
-  // A line that wraps cannot be redrawn by a carriage return.
-  return line.substr(0, std::max(columns - 1, 0));
+  const int longest = std::max(columns - 1, 0);  // a line that wraps cannot be redrawn by a carriage return
+  const int room = longest - static_cast<int>(progress_line(s).size() + std::strlen("[] "));
+  const int cells = std::min(room, kBarCells), full = static_cast<int>(cells * fraction_of(s));
+  if (cells < kFewestCells) return without_last_figures(progress_line(s), longest);
+  return s.label + " [" + std::string(full, '#') + std::string(cells - full, '.') + "] " + figures(s);
 }
 
 std::string progress_line(const ProgressState& s) { return s.label + " " + figures(s); }

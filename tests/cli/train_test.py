@@ -1,6 +1,7 @@
 """fem train, eval and generate from outside: kills, signals, several processes, bad files.
 
 Usage: train_test.py path/to/fem [--kills N] (how often training is killed; 200 takes some minutes)
+                                 [--steps N] (of the run whose memory is watched; 10,000 take some minutes)
 """
 
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 
 FEM = ""
 KILLS = 6
+STEPS = 500
 TINY = """
 task = "language"
 [model]
@@ -210,23 +212,115 @@ class Training(unittest.TestCase):
         self.assertEqual((self.result("run")["step"], self.result("run")["measured_step"]), (best + 2, best))
         self.assertIn(f"(the best, after step {best})", result.stdout)
 
-    def test_a_signal_saves_and_exits_with_0(self):
+    def begin(self, out, *words, sets=()):
+        """A run that has begun its first step, and would take for ever."""
+        words = [word for change in ("train.steps=100000", "train.checkpoint_every=0", *sets) for word in ("--set", change)]
+        process = subprocess.Popen(
+            words_of("train", "tiny.toml", "--data", "texts", "--out", out, *words),
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.await_file(self.folder / out / "tensorboard")
+        return process
+
+    def await_file(self, path, written=False):
+        deadline = time.monotonic() + 60
+        while not (path.exists() and (not written or path.read_text())) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def test_a_signal_saves_and_ends_the_command_by_it(self):
         for which in (signal.SIGINT, signal.SIGTERM):
             out = f"run-{which.name}"
-            words = words_of("train", "tiny.toml", "--data", "texts", "--out", out, "--set", "train.steps=100000")
-            process = subprocess.Popen(
-                words + ["--set", "train.checkpoint_every=0"],
-                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
-            metrics = self.folder / out / "metrics.jsonl"
-            deadline = time.monotonic() + 60
-            while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            process = self.begin(out)
+            self.await_file(self.folder / out / "metrics.jsonl", written=True)
             process.send_signal(which)
             output, error = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 0, error)
+            self.assertEqual(process.returncode, -which, error)  # 128 + which in a shell
             self.assertIn("Add --resume", output)
             self.assertEqual(len(list((self.folder / out / "checkpoints").glob("step-*"))), 1)
+
+    def test_a_signal_is_seen_inside_a_step(self):
+        process = self.begin("run", sets=["train.batch=65536", "train.micro_batch=1"])  # minutes a step
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT, error)
+        self.assertIn("Stopped after step 0, which is saved", output)
+        self.assertIn("a second signal stops at once: the step in progress is lost", error)
+        self.assertEqual([path.name for path in (self.folder / "run" / "checkpoints").iterdir()], ["step-00000000"])
+
+    def test_a_second_signal_says_what_is_lost(self):
+        process = self.begin("run", sets=["train.batch=256"])
+        self.await_file(self.folder / "run" / "metrics.jsonl", written=True)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        error = process.communicate(timeout=60)[1]
+        self.assertIn(process.returncode, (-signal.SIGINT, -signal.SIGTERM), error)
+        self.assertRegex(error, r"\nfem: stopped at once: steps? 1 (to \d+ are|is) lost; there is no checkpoint yet\n$")
+
+    def test_a_signal_to_one_process_stops_and_saves_all(self):
+        first, second = self.ranks(2, "two", "--set", "train.steps=100000", "--set", "train.checkpoint_every=0")
+        self.await_file(self.folder / "two" / "metrics.jsonl", written=True)
+        second.send_signal(signal.SIGTERM)
+        errors = [process.communicate(timeout=60)[1] for process in (first, second)]
+        self.assertEqual([process.returncode for process in (first, second)], [-signal.SIGTERM] * 2, errors)
+        self.assertGreaterEqual(self.steps_saved("two"), 1)
+
+    def test_eval_and_generate_end_by_a_signal_as_well(self):
+        self.assertEqual(self.train("run", "--plain", "--set", "train.steps=2").returncode, 0)
+        (self.folder / "long.txt").write_text("some words and then more\n" * 40000)
+        commands = {
+            "eval": ("eval", "run", "--data", "long.txt", "--length", 64, "--batch-rows", 1),
+            "generate": ("generate", "run", "--prompt", "a", "--max-tokens", 10**7, "--temperature", 0.01),
+        }
+        for name, words in commands.items():
+            process = subprocess.Popen(
+                words_of(*words), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            time.sleep(1.5)  # it has loaded the model by now, or ends by the signal all the same
+            process.send_signal(signal.SIGINT)
+            error = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, -signal.SIGINT, f"{name}: {error}")
+
+    def test_token_files_are_kept_in_the_users_cache_and_nothing_else_is_left(self):
+        text = "".join(line for line in TINY.splitlines(keepends=True) if not line.startswith("cache"))
+        (self.folder / "tiny.toml").write_text(text)
+        before = {path.name for path in self.folder.iterdir()}
+        home = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "xdg")}
+        self.assertEqual(self.train("out", "--plain", "--set", "train.steps=1", env=home).returncode, 0)
+        self.assertEqual({path.name for path in self.folder.iterdir()}, before | {"out", "xdg"})
+        self.assertEqual(len(list((self.folder / "xdg" / "fem").glob("*/corpus.json"))), 1)
+        # A folder that cannot be made: somebody's file is in the way.
+        blocked = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "texts" / "0.txt")}
+        result = self.train("other", "--plain", env=blocked)
+        self.assert_error(result, "cannot be made: Not a directory", "--set data.cache=DIR")
+
+    def test_what_does_not_fit_into_memory_is_told_with_the_remedy(self):
+        remedy = "lower train.micro_batch (it is 100,000,000 rows), or set train.recompute=true"
+        self.assert_error(self.train("run", "--set", "train.batch=100000000"), "a step takes at least", remedy)
+        result = self.train("run", "--set", "model.n_embd=65536", "--set", "model.n_layer=96")
+        self.assert_error(result, "parameters take", "train a smaller model")
+        # What the estimate could not know: less may be allocated than there is.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))  # noqa: E731
+        result = self.train("run", "--set", "train.batch=8192", preexec_fn=limit)
+        self.assert_error(result, "memory ran out; lower train.micro_batch (it is 8,192 rows)")
+
+    def test_memory_does_not_grow(self):
+        """The resident set after a tenth of the steps and at their end; the long version is --steps 10000."""
+        process = self.begin("run", sets=[f"train.steps={STEPS}", "train.validate_every=100", "train.log_every=10"])
+        resident = {}
+        marks = (STEPS // 10, STEPS * 99 // 100)
+        while process.poll() is None and marks[-1] not in resident:
+            lines = self.metrics("run", "train") if (self.folder / "run" / "metrics.jsonl").exists() else []
+            for mark in marks:
+                if lines and lines[-1]["step"] >= mark and mark not in resident:
+                    status = Path(f"/proc/{process.pid}/status").read_text()
+                    resident[mark] = int(status.split("VmRSS:")[1].split()[0])
+            time.sleep(0.05)
+        error = process.communicate(timeout=300)[1]
+        self.assertEqual(process.returncode, 0, error)
+        early, late = (resident[mark] for mark in marks)
+        growth = late / early - 1
+        print(f"resident set after {marks[0]} steps {early} kB, after {marks[1]} {late} kB: {100 * growth:+.2f} %")
+        self.assertLess(growth, 0.01)
 
     def ranks(self, count, out, *words, words_of_rank=lambda rank: ()):
         with socket.socket() as probe:
@@ -272,10 +366,7 @@ class Training(unittest.TestCase):
 
     def test_a_lost_process_ends_the_others_with_a_sentence(self):
         first, second = self.ranks(2, "lost", "--set", "train.steps=100000", "--set", "train.timeout_seconds=20")
-        metrics = self.folder / "lost" / "metrics.jsonl"
-        deadline = time.monotonic() + 60
-        while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self.await_file(self.folder / "lost" / "metrics.jsonl", written=True)
         second.kill()
         error = first.communicate(timeout=60)[1]
         second.communicate()
@@ -337,9 +428,10 @@ class Training(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--kills" in sys.argv:
-        place = sys.argv.index("--kills")
-        KILLS = int(sys.argv[place + 1])
-        del sys.argv[place : place + 2]
+    for option in ("--kills", "--steps"):
+        if option in sys.argv:
+            place = sys.argv.index(option)
+            globals()[option[2:].upper()] = int(sys.argv[place + 1])
+            del sys.argv[place : place + 2]
     FEM = str(Path(sys.argv.pop(1)).resolve())
     unittest.main()

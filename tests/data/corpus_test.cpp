@@ -1,15 +1,18 @@
 #include "data/corpus.h"
 
 #include <ATen/ATen.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
 
+#include "data/cache_folder.h"
 #include "data/documents.h"
 #include "io/temporary_folder.h"
 #include "support/error_text.h"
@@ -40,13 +43,20 @@ class CorpusOf : public testing::TemporaryFolder {
   }
   ::testing::AssertionResult is_refused(const CorpusOptions& options, const std::string& sentence) {
     const auto refused = fails_with(sentence, [&] { prepare_corpus(options); });
-    if (!refused || !fs::exists(cache()) || fs::is_empty(cache())) return refused;
-    return ::testing::AssertionFailure() << "something was left in the cache";
+    if (!refused || !fs::exists(cache())) return refused;
+    for (const auto& entry : fs::directory_iterator(cache()))
+      if (entry.path().filename() != ".lock")
+        return ::testing::AssertionFailure() << entry.path() << " was left in the cache";
+    return refused;
   }
   // The only folder of the cache.
-  fs::path made() const {
-    EXPECT_EQ(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()), 1);
-    return fs::directory_iterator(cache())->path();
+  fs::path made() const { return only_folder_of(cache()); }
+  static fs::path only_folder_of(const fs::path& cache) {
+    std::vector<fs::path> folders;
+    for (const auto& entry : fs::directory_iterator(cache))
+      if (entry.path().filename() != ".lock") folders.push_back(entry.path());
+    EXPECT_EQ(folders.size(), 1u);
+    return folders.empty() ? fs::path() : folders.front();
   }
   static std::string text_of(const Tokenizer& tokenizer, const TokenStream& stream) {
     const at::Tensor tokens = stream.read(0, stream.size());
@@ -190,7 +200,7 @@ TEST_F(CorpusOf, ACacheInsideTheTextIsNotText) {
   inside.cache = text() / "runs" / "cache";
   const std::string first = train_text(inside);
   EXPECT_EQ(train_text(inside), first);
-  EXPECT_EQ(std::distance(fs::directory_iterator(inside.cache), fs::directory_iterator()), 1);
+  only_folder_of(inside.cache);
 }
 
 TEST_F(CorpusOf, ValidationFilesAreNotTrainedOn) {
@@ -291,6 +301,86 @@ TEST_F(CorpusOf, WhatADeadMakerLeftIsRemoved) {
   EXPECT_FALSE(fs::exists(dead));
   EXPECT_TRUE(fs::exists(alive));
   EXPECT_TRUE(fs::exists(elsewhere));
+}
+
+TEST_F(CorpusOf, TokenFilesThatAreCutOffWhileTheyAreReadAreNamedWithTheirRemedy) {
+  add("a.txt", lines(5000));
+  const Corpus corpus = prepare_corpus(options({"a.txt"}));
+  const fs::path shard = made() / "train" / "shard-00000.safetensors";
+  const int64_t last = corpus.train.size() - 100;
+  EXPECT_EQ(corpus.train.read(last, 100).numel(), 100);
+  fs::resize_file(shard, 4096);
+  EXPECT_TRUE(fails_with("token files: " + shard.string() + ": expected ", [&] { corpus.train.read(last, 100); }));
+  EXPECT_TRUE(fails_with("it was cut off; delete the folder " + made().string() + ", it is made again",
+                         [&] { corpus.train.read(0, corpus.train.size()); }));
+  fs::remove_all(cache());  // their names alone may go
+  EXPECT_EQ(corpus.validation.read(0, corpus.validation.size()).numel(), corpus.validation.size());
+}
+
+TEST_F(CorpusOf, MoreFilesThanAProcessMayOpenAtFirstCanBeRead) {
+  rlimit before = {}, few = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  few = {.rlim_cur = 40, .rlim_max = before.rlim_max};
+  fs::create_directories(cache());
+  constexpr int64_t kFiles = 60;
+  for (int64_t i = 0; i < kFiles; ++i) write_token_shard(cache(), i, kFiles, {i, i, i}, /*bytes=*/3, *byte_tokenizer());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const TokenStream stream = TokenStream::open(cache(), "bytes");
+  EXPECT_EQ(stream.read(3 * kFiles - 2, 1).item<int64_t>(), kFiles - 1);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(CorpusOf, TheCacheIsTheUsersUnlessItIsNamed) {
+  add("a.txt", lines(100));
+  CorpusOptions unnamed = options({"a.txt"});
+  unnamed.cache.clear();
+  const fs::path home = folder / "home", xdg = folder / "xdg";
+  const std::string before_home = std::getenv("HOME") ? std::getenv("HOME") : "";
+  const char* const had_xdg = std::getenv("XDG_CACHE_HOME");
+  const std::string before_xdg = had_xdg ? had_xdg : "";
+  ::unsetenv("XDG_CACHE_HOME");
+  ::setenv("HOME", home.c_str(), 1);
+  prepare_corpus(unnamed);
+  only_folder_of(home / ".cache" / "fem");
+  ::setenv("XDG_CACHE_HOME", xdg.c_str(), 1);
+  prepare_corpus(unnamed);
+  only_folder_of(xdg / "fem");
+  ::setenv("XDG_CACHE_HOME", "not/absolute", 1);
+  ::unsetenv("HOME");
+  EXPECT_TRUE(
+      fails_with("name a folder that can be written by --set data.cache=DIR", [&] { prepare_corpus(unnamed); }));
+  ::setenv("HOME", before_home.c_str(), 1);
+  had_xdg ? ::setenv("XDG_CACHE_HOME", before_xdg.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
+  EXPECT_FALSE(fs::exists("not"));
+  EXPECT_FALSE(fs::exists("runs/cache"));
+}
+
+TEST_F(CorpusOf, AScratchFolderIsNewAndClosedToOthersAndGoes) {
+  fs::path path;
+  {
+    const ScratchFolder first, second;
+    EXPECT_NE(first.path(), second.path());
+    EXPECT_EQ(fs::status(path = first.path()).permissions(), fs::perms::owner_all);
+    write(path / "file", "x");
+  }
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(CorpusOf, AFolderInTheMakingIsNeverSomebodyElses) {
+  const std::string name = NewFolder(folder / "key").path().string();  // ...-N.tmp: the next can be foreseen
+  const size_t at = name.rfind('-') + 1;
+  const fs::path taken = name.substr(0, at) + std::to_string(std::stoll(name.substr(at)) + 1) + ".tmp";
+  fs::create_directory_symlink(text(), taken);
+  EXPECT_NE(NewFolder(folder / "key").path(), taken);
+  EXPECT_TRUE(fs::is_symlink(taken));
+}
+
+TEST_F(CorpusOf, MakersOfDifferentFoldersDoNotWaitForEachOther) {
+  const MakerLock one(cache() / "one");
+  const MakerLock other(cache() / "other");  // would wait for ever
+  const InterruptGuard guard;
+  ::raise(SIGTERM);
+  EXPECT_THROW(MakerLock(cache() / "one"), Interrupted);
 }
 
 TEST_F(CorpusOf, BadTextIsRefusedInASentence) {

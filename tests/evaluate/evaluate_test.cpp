@@ -95,7 +95,7 @@ TEST_F(MeasurePerplexity, ReadsAPartWhenAsked) {
   std::vector<int64_t> told;
   const Perplexity found = measure_perplexity(
       model, stream,
-      {.length = 5, .batch_rows = 2, .max_tokens = 25, .on_read = [&](int64_t n) { told.push_back(n); }});
+      {.length = 5, .batch_rows = 2, .max_tokens = 25, .on_read = [&](int64_t n, int64_t) { told.push_back(n); }});
   EXPECT_EQ(told, (Tokens{10, 20, 25}));
   EXPECT_EQ(found.tokens, 25);
   EXPECT_EQ(found.bytes, 25);

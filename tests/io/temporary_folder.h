@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,9 +16,11 @@ class TemporaryFolder : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder = std::filesystem::path(::testing::TempDir()) /
-             (std::string("fem-") + test->test_suite_name() + "-" + test->name() + "-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder);
+    std::string name = ::testing::TempDir() + "fem-" + test->test_suite_name() + "-" + test->name() + "-XXXXXX";
+    for (size_t i = name.rfind("fem-"); i < name.size(); ++i)
+      if (name[i] == '/') name[i] = '-';  // of a parameterised test
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder = name;
   }
   void TearDown() override { std::filesystem::remove_all(folder); }
 

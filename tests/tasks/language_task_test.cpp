@@ -3,6 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <set>
+
 #include "data/sampler.h"
 #include "fem/io/model_folder.h"
 #include "support/error_text.h"
@@ -82,10 +84,18 @@ TEST_F(Training, NamesTheTensorThatIsNotFiniteAndLeavesParametersAlone) {
   EXPECT_TRUE(same(before, values_of(*task)));
 }
 
-TEST_F(Training, DecaysMatricesAndNothingElse) {
+TEST_F(Training, DecaysWhatTheModelDeclares) {
+  options.model.mixer.prior_type = PriorType::kMamba;
   const auto task = language_task(options, train);
+  std::set<std::string> kept;
   for (const TrainedParameter& parameter : task->parameters())
-    EXPECT_EQ(parameter.decayed, parameter.tensor.dim() >= 2) << parameter.name;
+    if (!parameter.decayed && parameter.name.starts_with("blocks.1.")) kept.insert(parameter.name.substr(9));
+  EXPECT_EQ(kept,
+            (std::set<std::string>{"mixer_norm.weight", "mlp_norm.weight", "mixer.W_v.bias", "mixer.W_o.bias",
+                                   "mixer.W_p.bias", "mixer.A_log", "mixer.D_diag", "mixer.W_lambda.bias",
+                                   "mixer.W_gate.bias", "mixer._beta_param", "mixer.tdc.fwd.norm.weight",
+                                   "mixer.tdc.fwd.norm.bias", "mixer.tdc.fwd.in_f.bias", "mixer.tdc.fwd.x_f.bias",
+                                   "mixer.tdc.fwd.shortcut.bias", "mixer.tdc.fwd.ln.weight", "mixer.tdc.fwd.ln.bias"}));
 }
 
 TEST_F(Training, TheVocabularyIsTheTokenizersUnlessItIsNamed) {
@@ -96,6 +106,19 @@ TEST_F(Training, TheVocabularyIsTheTokenizersUnlessItIsNamed) {
   EXPECT_EQ(language_task(options, train)->recipe()["model"]["vocab_size"], 300);
   options.model.vocab_size = 0;
   EXPECT_EQ(language_task(options, train)->recipe()["model"]["vocab_size"], 257);
+}
+
+TEST_F(Training, WhatTheVocabularyHasBeyondTheTokenizersIsInNoSoftmax) {
+  options.model.vocab_size = 300;
+  const auto task = language_task(options, train);
+  const Rows rows{.count = 2};
+  const double before = task->loss(rows).sum.item<double>();
+  for (const TrainedParameter& parameter : task->parameters()) {
+    if (parameter.name != "embedding.weight") continue;
+    const at::NoGradGuard no_grad;
+    parameter.tensor.slice(0, 257).fill_(1e4);
+  }
+  EXPECT_EQ(task->loss(rows).sum.item<double>(), before);
 }
 
 // What a step must find: the model's loss and the norm of its gradients, in float32 or under torch's autocast.

@@ -71,6 +71,19 @@ TEST(Recipes, NameTheirTaskOrAreLanguageModels) {
                          [] { recipe_from_json({{"task", "chess"}}); }));
 }
 
+TEST(Recipes, WithAVocabularyNeedItsTokenizerNamed) {
+  for (const char* name : {"340m-fem-softmax", "1.3b-attention"}) {
+    json recipe = load_recipe(find_recipe(name));
+    recipe["data"]["train"] = {"absent.txt"};
+    EXPECT_TRUE(
+        fails_with("model.vocab_size of 32,000 needs the tokenizer it is meant for, and none is named; add "
+                   "--tokenizer FILE.model",
+                   [&] { recipe_from_json(recipe).make(); }));
+    recipe["data"]["tokenizer"] = "bytes";  // whoever says so gets it
+    EXPECT_TRUE(fails_with("absent.txt cannot be read", [&] { recipe_from_json(recipe).make(); }));
+  }
+}
+
 TEST(Recipes, AreFoundByName) {
   EXPECT_EQ(find_recipe("1m-gla"), shared_files() / "configs" / "lm" / "1m-gla.toml");
   EXPECT_EQ(find_recipe("argmax/paper"), shared_files() / "configs" / "argmax" / "paper.toml");

@@ -36,10 +36,20 @@ class Runs : public testing::TemporaryFolder {
   }
 
   // w is 0.1 s after step s; nearest to 0.82 after step 8.
-  TrainResult go(const std::string& name, bool resume = false, int64_t interrupted_step = -1) {
+  TrainResult go(const std::string& name, bool resume = false, int64_t interrupted_row = -1) {
     std::ostringstream log;
-    return train([&] { return std::make_unique<ClimbTask>(0.82, interrupted_step); }, options,
+    return train([&] { return std::make_unique<ClimbTask>(0.82, interrupted_row); }, options,
                  {.out = folder / name, .resume = resume}, log);
+  }
+
+  TrainResult go_interrupted_in_validation(const std::string& name, int64_t validation) {
+    std::ostringstream log;
+    const auto make = [&] {
+      auto task = std::make_unique<ClimbTask>(0.82);
+      task->interrupted_validation = validation;
+      return task;
+    };
+    return train(make, options, {.out = folder / name}, log);
   }
 
   // Every line but what the clock says.
@@ -105,7 +115,7 @@ TEST_F(Runs, InterruptedAtAnyStepTheDecisionsAndFiguresAreTheSame) {
     SCOPED_TRACE(name);
     const TrainResult first = go(name, false, at);
     EXPECT_EQ(first.finished, false);
-    EXPECT_EQ(first.step, at + 1);
+    EXPECT_EQ(first.step, at == 0 ? 0 : at + 1);  // the first row is also read before the first step, for its memory
     const double saved = seconds_saved(name);
     EXPECT_GT(saved, 0);
     const TrainResult second = go(name, true);
@@ -116,6 +126,64 @@ TEST_F(Runs, InterruptedAtAnyStepTheDecisionsAndFiguresAreTheSame) {
     EXPECT_TRUE(checkpoints(name).contains("step-00000008"));
     EXPECT_GT(second.seconds, saved);
   }
+}
+
+TEST_F(Runs, AStepThatIsInterruptedBetweenItsMicroBatchesIsDroppedWholeAndDoneAgain) {
+  options.batch = 4;
+  options.micro_batch = 1;
+  options.steps = 6;
+  const TrainResult whole = go("whole");
+  for (const int64_t row : {0, 1, 2, 9, 14, 22}) {
+    const std::string name = "cut-" + std::to_string(row);
+    SCOPED_TRACE(name);
+    const TrainResult first = go(name, false, row);
+    EXPECT_FALSE(first.finished);
+    EXPECT_EQ(first.step, row / 4);
+    EXPECT_EQ(*checkpoints(name).rbegin(), "step-0000000" + std::to_string(row / 4));
+    const TrainResult second = go(name, true);
+    EXPECT_TRUE(second.finished);
+    EXPECT_EQ(second.measures, whole.measures);
+    EXPECT_EQ(lines_of(name), lines_of("whole"));
+  }
+}
+
+TEST_F(Runs, ASignalInTheLastMicroBatchEndsTheRunAfterItsStep) {
+  options.batch = 4;
+  options.micro_batch = 1;
+  EXPECT_EQ(go("run", false, 4 * 4 + 3).step, 5);
+}
+
+TEST_F(Runs, AnInterruptedValidationIsNotRecordedAndMadeAgain) {
+  options.patience = 3;
+  options.keep_best = options.validate_first = true;
+  const TrainResult whole = go("whole");
+  EXPECT_EQ(whole.step, 14);
+  for (int64_t at = 0; at < 10; ++at) {  // before the first step, after 2 ... 14, and both of the end
+    const std::string name = "cut-" + std::to_string(at);
+    SCOPED_TRACE(name);
+    const TrainResult first = go_interrupted_in_validation(name, at);
+    EXPECT_FALSE(first.finished);
+    EXPECT_EQ(first.step, std::min<int64_t>(2 * at, 14));
+    const std::vector<std::string> before = lines_of(name), all = lines_of("whole");
+    EXPECT_EQ(before, std::vector(all.begin(), all.begin() + before.size()));
+    EXPECT_LT(before.size(), all.size());
+    const TrainResult second = go(name, true);
+    EXPECT_TRUE(second.finished);
+    EXPECT_EQ(std::tie(second.step, second.measured_step), std::tie(whole.step, whole.measured_step));
+    EXPECT_EQ(second.measures, whole.measures);
+    EXPECT_EQ(lines_of(name), all);
+  }
+}
+
+TEST_F(Runs, InterruptedInItsLastStepTheBestIsStillChosenAmongAll) {
+  options.steps = 8;  // the last is the best
+  options.validate_every = 3;
+  options.keep_best = true;
+  const TrainResult whole = go("whole");
+  EXPECT_EQ(whole.measured_step, 8);
+  EXPECT_FALSE(go("cut", false, 7).finished);
+  EXPECT_EQ(go("cut", true).measured_step, 8);
+  EXPECT_EQ(lines_of("cut"), lines_of("whole"));
 }
 
 TEST_F(Runs, AKillBetweenValidationAndCheckpointChangesNothing) {

@@ -83,14 +83,21 @@ class UnevenTask : public SmallTask {
 // One number that grows by the learning rate at every step, and is measured by its distance from a place on the way.
 class ClimbTask : public SmallTask {
  public:
-  explicit ClimbTask(double best, int64_t interrupted_step = -1)
-      : SmallTask(1), best_(best), interrupted_step_(interrupted_step) {}
+  explicit ClimbTask(double best, int64_t interrupted_row = -1)
+      : SmallTask(1), best_(best), interrupted_row_(interrupted_row) {}
 
   Weighted loss(const Rows& rows) override {
-    if (rows.first == interrupted_step_) std::raise(SIGINT);
+    if (rows.first == interrupted_row_) {
+      interrupted_row_ = -1;
+      std::raise(SIGINT);
+    }
     return {-weights.sum() * static_cast<double>(rows.count), static_cast<double>(rows.count)};
   }
-  NamedValues validation_sums(const ValidationPart&) override {
+  NamedValues validation_sums(const ValidationPart& part) override {
+    const bool interrupted = interrupted_validation-- == 0;
+    if (interrupted) std::raise(SIGINT);
+    if (part.on_batch) part.on_batch(1, 2);
+    if (interrupted) throw std::logic_error("a validation went on after a signal");
     return {{"distance", std::abs(weights.item<double>() - best_)}};
   }
   NamedValues measures(const NamedValues& sums) const override {
@@ -98,9 +105,11 @@ class ClimbTask : public SmallTask {
   }
   Goal goal() const override { return {"nearness", /*larger_is_better=*/true}; }
 
+  int64_t interrupted_validation = -1;  // in its first batch
+
  private:
   const double best_;
-  const int64_t interrupted_step_;
+  int64_t interrupted_row_;  // once
 };
 
 }  // namespace fem::testing

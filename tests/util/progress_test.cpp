@@ -51,6 +51,24 @@ TEST(Progress, BarNeverWraps) {
     EXPECT_LT(static_cast<int>(progress_bar(half_way(), columns).size()), columns);
 }
 
+TEST(Progress, At80ColumnsTheBarGivesWayToLossAndRate) {
+  ProgressState state = half_way();
+  state.label = "train";
+  state.note = "loss 1.234  12,345 tokens/s";
+  EXPECT_EQ(progress_bar(state, 80), "train  50 %  1,000/2,000  100 step/s  ETA 0:10  loss 1.234  12,345 tokens/s");
+  EXPECT_EQ(progress_bar(state, 89),
+            "train [#####.....]  50 %  1,000/2,000  100 step/s  ETA 0:10  loss 1.234  12,345 tokens/s");
+  state.note += "  validation loss 1.345";
+  EXPECT_EQ(progress_bar(state, 80), "train  50 %  1,000/2,000  100 step/s  ETA 0:10  loss 1.234  12,345 tokens/s");
+  EXPECT_EQ(progress_bar(state, 60), "train  50 %  1,000/2,000  100 step/s  ETA 0:10  loss 1.234");
+}
+
+TEST(Progress, TheRateLeavesOutWhatWasDoneBesideAndTheTimeLeftDoesNot) {
+  ProgressState state = half_way();
+  state.beside = 5;
+  EXPECT_EQ(progress_line(state), "fem seed 0  50 %  1,000/2,000  200 step/s  ETA 0:10  loss 0.03");
+}
+
 TEST(Progress, EmptyJobIsComplete) {
   ProgressState state = half_way();
   state.done = state.total = 0;

@@ -19,7 +19,8 @@ struct TextModel {
   TokenizerPtr tokenizer;
 };
 
-// A model folder, or the newest checkpoint of a training run, with its tokenizer; checks that they fit.
+// A model folder, or the newest checkpoint of a training run, with its tokenizer; checks that they fit. A vocabulary
+// may be larger than the tokenizer's: what it has beyond is never predicted.
 TextModel load_text_model(const std::filesystem::path& path);
 
 struct TextOptions {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import statistics
 import sys
@@ -108,8 +109,8 @@ def machine() -> dict[str, str | int]:
 
 def write_lines(path: Path, results: Mapping[str, Sequence[Result]]) -> None:
     """One JSON object per benchmark, case and opponent, a line each; the file appears when it is whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w") as file:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with open(temporary, "x") as file:
         for bench, result in ((bench, result) for bench, several in results.items() for result in several):
             for opponent, theirs in result.opponents.items():
                 line = {"bench": bench, "case": result.name, "opponent": opponent, "ratio": result.ratio(opponent)}

@@ -124,7 +124,12 @@ std::vector<ArgmaxResult> run_argmax(const ArgmaxPlan& plan, std::ostream& out) 
   if (!results.empty()) out << results.size() << " of " << plan.runs().size() << " runs are already complete\n";
   if (pending.empty()) return results;
 
-  print_cost(plan, pending, out);
+  const InterruptGuard guard;
+  try {
+    print_cost(plan, pending, out);
+  } catch (const Interrupted&) {
+    return results;
+  }
   for (const ArgmaxConfig& config : pending) {
     const std::optional<ArgmaxResult> result = train(plan, config);
     if (result) {

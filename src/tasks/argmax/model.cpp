@@ -27,7 +27,10 @@ MixerOptions layer_options(const ArgmaxOptions& options) {
 ArgmaxModel::ArgmaxModel(const ArgmaxOptions& options, int64_t seed)
     : options_(options), layer_(layer_options(options)) {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
-  const auto add = [&](const ParameterSpec& spec) { parameters_[spec.name] = initial_value(spec, generator); };
+  const auto add = [&](const ParameterSpec& spec) {
+    parameters_[spec.name] = initial_value(spec, generator);
+    if (spec.decays) decayed_.insert(spec.name);
+  };
   // The prior's come first so that both mixers start from the same one.
   for (const Part& part : prior_of(layer_.prior_type).parts(layer_, sizes_of(layer_)))
     for (const ParameterSpec& spec : parameters_of(part)) add(spec);
@@ -35,7 +38,7 @@ ArgmaxModel::ArgmaxModel(const ArgmaxOptions& options, int64_t seed)
     std::vector<ParameterSpec> gate;
     declare_linear(gate, "W_lambda", options.dim, options.dim, /*bias=*/true);
     for (const ParameterSpec& spec : gate) add(spec);
-    parameters_["_beta_param"] = at::full({options.dim}, layer_.beta_max_init);
+    add({"_beta_param", {options.dim}, ParameterSpec::Init::kConstant, layer_.beta_max_init});
   }
   for (auto& [name, parameter] : parameters_) parameter.set_requires_grad(true);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <set>
+
 #include "fem/mixer.h"
 #include "fem/ops/read.h"
 #include "tasks/argmax/options.h"
@@ -17,6 +19,7 @@ class ArgmaxModel {
   at::Tensor forward(const at::Tensor& value) const;  // [B, T, D] -> [B, D]
 
   const NamedTensors& parameters() const { return parameters_; }
+  bool decays(const std::string& name) const { return decayed_.contains(name); }
   int64_t parameter_count() const;
 
  private:
@@ -27,6 +30,7 @@ class ArgmaxModel {
   ArgmaxOptions options_;
   MixerOptions layer_;  // of the layer that the prior would be part of
   NamedTensors parameters_;
+  std::set<std::string> decayed_;  // their names
 };
 
 }  // namespace fem

@@ -24,7 +24,7 @@ class ArgmaxTask final : public Task {
 
   std::vector<TrainedParameter> parameters() override {
     std::vector<TrainedParameter> parameters;
-    for (const auto& [name, tensor] : model_.parameters()) parameters.push_back({name, tensor});
+    for (const auto& [name, tensor] : model_.parameters()) parameters.push_back({name, tensor, model_.decays(name)});
     return parameters;
   }
 
@@ -41,14 +41,15 @@ class ArgmaxTask final : public Task {
   NamedValues validation_sums(const ValidationPart& part) override {
     const at::NoGradGuard no_grad;
     double error = 0, found = 0, channels = 0;
-    for (int64_t done = part.part * part.batch_rows; done < options_.validation_examples;
-         done += part.parts * part.batch_rows) {
-      const int64_t count = std::min(part.batch_rows, options_.validation_examples - done);
+    const int64_t all = options_.validation_examples;
+    for (int64_t done = part.part * part.batch_rows; done < all; done += part.parts * part.batch_rows) {
+      const int64_t count = std::min(part.batch_rows, all - done);
       const ArgmaxBatch batch = argmax_examples(options_, seed_, {options_.train_examples + done, count});
       const at::Tensor prediction = model_.forward(batch.value);
       error += squared_error(prediction, batch).item<double>();
       found += static_cast<double>(channels_found(prediction, batch));
       channels += static_cast<double>(prediction.numel());
+      if (part.on_batch) part.on_batch(std::min(done + part.parts * part.batch_rows, all), all);
     }
     return {{"squared_error", error}, {"found", found}, {"channels", channels}};
   }
