@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -14,6 +13,7 @@
 #include "fem/io/model_folder.h"
 #include "fem/text/streamed_text.h"
 #include "fem/text/text_model.h"
+#include "io/json.h"
 #include "io/language_model_config.h"
 #include "io/options_json.h"
 #include "train/step_memory.h"
@@ -214,9 +214,9 @@ LanguageOptions language_options_from_json(const json& recipe) {
 
 std::optional<LanguageOptions> language_options_of_run(const fs::path& model_folder) {
   const fs::path checkpoints = fs::canonical(model_folder).parent_path();
-  std::ifstream file(checkpoints.parent_path() / "config.json");
-  if (checkpoints.filename() != "checkpoints" || !file) return std::nullopt;
-  const json recipe = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const fs::path config = checkpoints.parent_path() / "config.json";
+  if (checkpoints.filename() != "checkpoints" || !fs::is_regular_file(config)) return std::nullopt;
+  const json recipe = read_json(config, "language");
   if (!recipe.is_object() || recipe.value("task", json()) != language_entry().name) return std::nullopt;
   return language_options_from_json(recipe);
 }
