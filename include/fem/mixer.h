@@ -56,7 +56,7 @@ struct ParameterSpec {
   Init init;
   double value;                                 // standard deviation or constant
   std::function<std::vector<double>()> values;  // of kValues: every element
-  bool decays = false;                          // matrices that multiply activations; not what starts at a place of its own
+  bool decays = false;  // matrices that multiply activations; not what starts at a place of its own
 };
 
 // Every parameter of a configuration in a fixed order, without allocating it.
