@@ -23,6 +23,11 @@ struct Buffers {
   }
 };
 
+// By vectors: of rank 0 there is no memory, and memset takes no null.
+void forget_rests(const Arguments& a, const Buffers& use) {
+  for (int64_t i = 0; i < streams_of(a) * a.rank; ++i) store(use.rests + i * kLanes, Floats{});
+}
+
 // The state after a token. What a long memory gains and loses in a token is small beside it: the rest that rounding
 // takes off is kept and added next time, or equal steps would go wrong the same way every time, 1e-3 over a hundred
 // thousand tokens.
@@ -75,7 +80,7 @@ float forward(const Forward& a, const Segment& segment, Groups groups, const flo
     gather_rows(a, chunk, use.rows);
     for_lanes(a, groups, [&](Lanes lanes) {
       load_rates(a, lanes, use.rates);
-      std::memset(use.rests, 0, streams_of(a) * a.rank * kLanes * sizeof(float));
+      forget_rests(a, use);
       load_state(a, c == 0 ? before : checkpoint(a, segment, c), lanes, use.state);
       if (c == 0) store_state(a, use.state, lanes, checkpoint(a, segment, c));
       specialised(a, [&](auto streams, auto reads) {
@@ -95,7 +100,7 @@ void advance(const Forward& a, const Segment& segment, Groups groups, const floa
     gather_rows(a, chunk, use.rows);
     for_lanes(a, groups, [&](Lanes lanes) {
       load_rates(a, lanes, use.rates);
-      std::memset(use.rests, 0, streams_of(a) * a.rank * kLanes * sizeof(float));
+      forget_rests(a, use);
       load_state(a, c == 0 ? before : after, lanes, use.state);
       Floats time = c == 0 ? Floats{} : load(elapsed + lanes.first);
       const float* rows = use.rows;
