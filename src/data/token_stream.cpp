@@ -32,6 +32,8 @@ void allow_many_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+}  // namespace
+
 // Read, not mapped: a page of a mapped file that was cut off meanwhile would end the process by SIGBUS.
 class OpenFile {
  public:
@@ -61,6 +63,8 @@ class OpenFile {
   const int fd_;
   uint64_t size_ = 0;
 };
+
+namespace {
 
 SafetensorsHeader header_of(const OpenFile& file, uint64_t& data_begin) {
   FEM_CHECK(file.size() >= kLengthBytes, "expected a safetensors file, got ", file.size(),
