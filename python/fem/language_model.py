@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fem._files import model_folder, read_bytes, write_atomically
+from fem._files import check_file, check_free_for_model, model_folder, read_bytes, write_atomically
 from fem._generate import GenerateOptions, generate_texts, generate_tokens, stream_texts
 from fem._likelihood import BATCH_TOKENS, Likelihood, likelihoods, pair
 from fem._model_state import LanguageModelState
@@ -174,8 +174,12 @@ class LanguageModel(nn.Module):
         return self.tokenizer
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes config.json, model.safetensors and the tokenizer, each whole or not at all; C++ reads them."""
+        """Writes config.json, model.safetensors and the tokenizer, each whole or not at all; C++ reads them.
+
+        The folder of a training run or a checkpoint is refused.
+        """
         path = Path(folder)
+        check_free_for_model(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -189,7 +193,8 @@ class LanguageModel(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> LanguageModel:
         """The model of a folder, or of the newest checkpoint of a training run, with its tokenizer, in eval mode."""
-        path = model_folder(Path(folder))
+        path = model_folder(folder)
+        check_file(path / "config.json")
         text = read_bytes(path / "config.json", "model folder").decode(errors="replace")
         try:
             config = LanguageModelConfig.from_json(text)
@@ -198,6 +203,7 @@ class LanguageModel(nn.Module):
         tokenizer = load_tokenizer(path) if (path / "tokenizer.json").exists() else None
         with torch.device("meta"):
             model = cls(config, tokenizer)
+        check_file(path / "model.safetensors")
         weights = dict(torch.ops.fem.load_safetensors(os.fspath(path / "model.safetensors")))
         _check_weights(weights, model.state_dict(), path / "model.safetensors")
         model.load_state_dict(weights, assign=True)

@@ -7,6 +7,8 @@
 
 #include "fem/io/safetensors.h"
 #include "io/atomic_file.h"
+#include "io/checkpoint_folders.h"
+#include "io/checksums.h"
 #include "io/language_model_config.h"
 #include "util/check.h"
 
@@ -17,24 +19,25 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kType = "fem_language_model";
-constexpr const char* kCheckpoints = "checkpoints";
-constexpr const char* kStep = "step-";
+constexpr const char* kWeights = "model.safetensors";
 
 }  // namespace
 
 void save_language_model(const fs::path& folder, const LanguageModel& model) {
+  check_free_for_model(folder);
   fs::create_directories(folder);
   Safetensors content;
   for (const auto& parameter : model->named_parameters()) content.tensors[parameter.key()] = parameter->detach();
   content.metadata["format"] = "pt";
   json config = to_json(model->options);
   config["model_type"] = kType;
-  save_safetensors(folder / "model.safetensors", content);
+  save_safetensors(folder / kWeights, content);
   write_atomically(folder / "config.json", [&](std::ostream& file) { file << config.dump(2) << "\n"; });
 }
 
 LanguageModelOptions load_language_model_options(const fs::path& folder) {
   const fs::path path = folder / "config.json";
+  check_file(path);
   std::ifstream file(path);
   FEM_CHECK(file.good(), "model folder: expected ", path.string(),
             ", but it cannot be read; a model is a folder with config.json and model.safetensors, as fem train makes");
@@ -51,7 +54,8 @@ LanguageModelOptions load_language_model_options(const fs::path& folder) {
 
 LanguageModel load_language_model(const fs::path& folder) {
   LanguageModel model(load_language_model_options(folder));
-  const fs::path path = folder / "model.safetensors";
+  const fs::path path = folder / kWeights;
+  check_file(path);
   Safetensors content = load_safetensors(path);
   const at::ScalarType first = content.tensors.empty() ? at::kFloat : content.tensors.begin()->second.scalar_type();
   const at::NoGradGuard no_grad;
@@ -76,12 +80,25 @@ LanguageModel load_language_model(const fs::path& folder) {
 }
 
 fs::path model_folder(const fs::path& folder) {
-  if (!fs::is_directory(folder / kCheckpoints)) return folder;
-  fs::path newest;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder / kCheckpoints))
-    if (entry.path().filename().string().starts_with(kStep) && entry.path() > newest) newest = entry.path();
-  FEM_CHECK(!newest.empty(), "model folder: ", folder.string(), " is a training run without any checkpoint yet");
-  return newest;
+  const std::vector<CheckpointFolder> checkpoints = checkpoints_of(folder);
+  std::error_code none;
+  if (fs::exists(folder / kWeights, none)) {
+    FEM_CHECK(checkpoints.empty(), "model folder: ", folder.string(),
+              " holds a model and the checkpoints of a run; name ", checkpoints.back().folder.string(),
+              ", or move the model to a folder of its own");
+    return folder;
+  }
+  FEM_CHECK(!checkpoints.empty() || !fs::is_directory(checkpoints_path(folder), none),
+            "model folder: ", folder.string(), " is a training run without any checkpoint yet");
+  return checkpoints.empty() ? folder : checkpoints.back().folder;
+}
+
+void check_free_for_model(const fs::path& folder) {
+  std::error_code none;
+  FEM_CHECK(!fs::is_directory(checkpoints_path(folder), none), "model folder: ", folder.string(),
+            " is the folder of a training run, whose checkpoints are its models; save to another one");
+  FEM_CHECK(!has_checksums(folder), "model folder: ", folder.string(),
+            " is a checkpoint, which stays as it was saved; save to another folder");
 }
 
 }  // namespace fem
