@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "fem/io/safetensors.h"
-#include "fem/version.h"
 #include "io/atomic_file.h"
+#include "io/checkpoint_folders.h"
+#include "io/checksums.h"
+#include "train/same_run.h"
 #include "util/check.h"
 #include "util/interrupt.h"
 
@@ -33,11 +35,6 @@ int64_t micro_batch_of(const TrainOptions& o, int64_t ranks) {
   FEM_CHECK(rows % micro == 0, "train: expected train.micro_batch to divide the ", rows,
             " rows that each process has of a step, got ", micro);
   return micro;
-}
-
-bool is_bfloat16(Precision precision) {
-  const bool has_products = bfloat16_products().starts_with("A");  // AMX or AVX512_BF16
-  return precision == Precision::kBfloat16 || (precision == Precision::kAuto && has_products);
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<TrainedParameter>& parameters) {
@@ -67,7 +64,21 @@ class Autocast {
   const bool enabled_;
 };
 
+json state_in(const fs::path& folder) {
+  std::ifstream file(folder / kState);
+  json state = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  bool whole = state.is_object();
+  for (const char* part : {"step", "seconds", "best", "identity"}) whole = whole && state.contains(part);
+  FEM_CHECK(whole && state["identity"].contains("train"), "train: expected ", (folder / kState).string(),
+            " to tell where to go on, but it cannot be read; remove that checkpoint");
+  return state;
+}
+
 }  // namespace
+
+TrainOptions saved_options(const fs::path& folder) {
+  return train_options_from_json(state_in(folder)["identity"]["train"]);
+}
 
 Trainer::Trainer(Task& task, const TrainOptions& options, std::shared_ptr<ProcessGroup> group)
     : task_(task),
@@ -75,7 +86,7 @@ Trainer::Trainer(Task& task, const TrainOptions& options, std::shared_ptr<Proces
       group_(std::move(group)),
       micro_batch_(micro_batch_of(options_, group_->size())),
       micro_batches_(rows_of_a_rank(options_, group_->size()) / micro_batch_),
-      bfloat16_(is_bfloat16(options_.precision)),
+      bfloat16_(resolved(options_.precision) == Precision::kBfloat16),
       parameters_(task.parameters()),
       gradients_(tensors_of(parameters_), group_),
       optimizer_(parameters_, {.learning_rate = options_.learning_rate,
@@ -174,9 +185,17 @@ NamedValues Trainer::validate(bool whole) {
 }
 
 void Trainer::save(const fs::path& folder) const {
-  task_.save(folder);
   Safetensors optimizer;
   optimizer.tensors = optimizer_.state();
+  const auto check_finite = [this](const std::string& name, const at::Tensor& tensor) {
+    FEM_CHECK(finite(tensor), "train: after step ", steps_done_, " ", name,
+              " is not finite, and nothing of it was saved. ",
+              "The last checkpoint is as it was; lower train.learning_rate or train.clip");
+  };
+  for (const TrainedParameter& parameter : parameters_)
+    check_finite("the parameter " + parameter.name, parameter.tensor);
+  for (const auto& [name, tensor] : optimizer.tensors) check_finite("the optimizer's " + name, tensor);
+  task_.save(folder);
   save_safetensors(folder / kOptimizer, optimizer);
   const json state{{"step", steps_done_}, {"seconds", seconds}, {"best", to_json(best)}, {"identity", identity()}};
   write_atomically(folder / kState, [&](std::ostream& file) { file << state.dump(2) << "\n"; });
@@ -185,12 +204,7 @@ void Trainer::save(const fs::path& folder) const {
 void Trainer::load(const fs::path& folder) {
   const at::NoGradGuard no_grad;
   if (group_->rank() == 0) {
-    std::ifstream file(folder / kState);
-    const json state = json::parse(file, nullptr, /*allow_exceptions=*/false);
-    bool whole = state.is_object();
-    for (const char* part : {"step", "seconds", "best", "identity"}) whole = whole && state.contains(part);
-    FEM_CHECK(whole, "train: expected ", (folder / kState).string(),
-              " to tell where to go on, but it cannot be read; remove that checkpoint");
+    const json state = state_in(folder);
     check_same_run(state["identity"], identity());
     task_.load(folder);
     optimizer_.restore(load_safetensors(folder / kOptimizer).tensors);
@@ -214,7 +228,11 @@ void Trainer::load(const fs::path& folder) {
 
 void Trainer::load_model(const fs::path& folder) {
   const at::NoGradGuard no_grad;
-  if (group_->rank() == 0) task_.load(folder);
+  if (group_->rank() == 0) {
+    const std::string damage = has_checksums(folder) ? damage_in(folder) : "";
+    FEM_CHECK(damage.empty(), "train: ", damage, remedy_for_checkpoint(folder));
+    task_.load(folder);
+  }
   send_to_all_ranks();
 }
 

@@ -30,7 +30,7 @@ class Trainer {
 
   NamedValues validate(bool whole);
 
-  // The task's files, optimizer.safetensors and trainer_state.json.
+  // The task's files, optimizer.safetensors and trainer_state.json. Throws if any number in them is not finite.
   void save(const std::filesystem::path& folder) const;
   // Rank 0 reads, the others are told.
   void load(const std::filesystem::path& folder);
@@ -60,5 +60,8 @@ class Trainer {
   AdamW optimizer_;
   int64_t steps_done_ = 0;
 };
+
+// Those of the run that a checkpoint is of.
+TrainOptions saved_options(const std::filesystem::path& checkpoint);
 
 }  // namespace fem

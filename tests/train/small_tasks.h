@@ -103,4 +103,21 @@ class ClimbTask : public SmallTask {
   const int64_t interrupted_step_;
 };
 
+// A step whose gradient is finite and whose update is not: a weight near the largest number takes one more.
+class BreakTask : public ClimbTask {
+ public:
+  explicit BreakTask(int64_t step) : ClimbTask(1), step_(step) {}
+
+  Weighted loss(const Rows& rows) override {
+    const at::NoGradGuard no_grad;
+    if (rows.first == step_) at::Tensor(weights).fill_(std::numeric_limits<float>::infinity());
+    const at::AutoGradMode grad(true);
+    // The derivative of a clamped value is finite, whatever the value.
+    return {-weights.clamp(-1e6, 1e6).sum() + 0.0 * at::ones({}), static_cast<double>(rows.count)};
+  }
+
+ private:
+  const int64_t step_;
+};
+
 }  // namespace fem::testing
