@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from fem import LanguageModel, __version__
 
 SMALL = {"train.steps": 3, "train.batch": 2, "data.length": 32, "train.warmup_steps": 1}
@@ -36,5 +37,12 @@ def test_it_trains_and_generates_in_an_empty_folder(tmp_path: Path) -> None:
     assert command(tmp_path, "generate", "run", *words).stdout == (
         "3 and" + model.generate("3 and", max_tokens=9, temperature=0) + "\n"
     )
+    newest = tmp_path / "run/checkpoints/step-00000003"
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer.model", "checksums"):
+        whole = (newest / name).read_bytes()
+        (newest / name).write_bytes(whole[:9] + bytes([whole[9] ^ 16]) + whole[10:])
+        with pytest.raises(ValueError, match="step-00000003/.* is damaged"):
+            LanguageModel.from_pretrained(tmp_path / "run")
+        (newest / name).write_bytes(whole)
     unknown = command(tmp_path, "train", "no-such-recipe", "--data", "sums.txt")
     assert unknown.returncode == 1 and "500k-fem-softmax" in unknown.stderr

@@ -222,7 +222,8 @@ class Training(unittest.TestCase):
             self.assertEqual(sorted(codes), [0, 1], errors)
             winner, loser = codes.index(0), codes.index(1)
             last = errors[loser].strip().splitlines()[-1]
-            self.assertRegex(last, f"^fem: train: {out} is in use by (process {processes[winner].pid} on|another process)")
+            holder = f"(process {processes[winner].pid} on|another process)"
+            self.assertRegex(last, f"^fem: train: {out} is in use by {holder}")
             self.assertEqual(self.checkpoints(out), self.checkpoints("whole"))
             self.assertEqual(self.losses(out), self.losses("whole"))
             self.assertEqual(*(self.result(run) for run in (out, "whole")))
