@@ -36,7 +36,7 @@ TrainArguments completed(TrainArguments arguments) {
   const bool is_run = fs::is_directory(arguments.recipe);
   if (arguments.resumes() && arguments.recipe.empty()) arguments.recipe = arguments.out;
   if (arguments.resumes() && arguments.out.empty() && is_run) arguments.out = arguments.recipe;
-  FEM_CHECK(!arguments.recipe.empty(), "train: expected a recipe, or --resume with the folder of a run");
+  if (arguments.recipe.empty()) throw CLI::RequiredError("RECIPE, or --resume with the folder of a run,");
   FEM_CHECK(!is_run || !arguments.out.empty() || arguments.parameters, "train: ", arguments.recipe,
             " is a folder; add --resume to go on with its run, or --out to train its recipe anew");
   if (arguments.out.empty()) arguments.out = fs::path("runs") / fs::path(arguments.recipe).stem();

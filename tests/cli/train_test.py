@@ -250,7 +250,9 @@ class Training(unittest.TestCase):
         again = self.fem("train", "whole", "--out", "again", "--plain")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(self.checkpoints("again"), self.checkpoints("whole"))
-        self.assert_error(self.fem("train"), "expected a recipe, or --resume with the folder of a run")
+        nothing = self.fem("train")
+        self.assertEqual(nothing.returncode, 2)
+        self.assertIn("RECIPE, or --resume with the folder of a run, is required", nothing.stderr)
         self.assert_error(self.fem("train", "whole"), "add --resume to go on with its run, or --out")
         self.assert_error(self.fem("train", "texts", "--resume"), "texts/config.json")
 
