@@ -52,7 +52,12 @@ void describe(const Trainer& trainer, const Task& task, const TrainOptions& opti
 
 // Processes that train together must train the same: what differs would be averaged silently.
 void check_same_everywhere(const Trainer& trainer, ProcessGroup& group) {
-  const std::string own = trainer.identity().dump();
+  nlohmann::json identity = trainer.identity();
+  identity["train"].erase("init_from");  // a path, as the names of files are, may be another on another machine
+  if (identity.contains("files"))
+    for (auto& [kind, files] : identity["files"].items())
+      for (auto& file : files) file.erase("name");
+  const std::string own = identity.dump();
   const at::Tensor size = at::tensor({static_cast<int64_t>(own.size())}, at::kLong);
   group.broadcast(size);
   at::Tensor text = at::zeros({size.item<int64_t>()}, at::kByte);

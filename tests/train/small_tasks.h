@@ -103,7 +103,7 @@ class ClimbTask : public SmallTask {
   const int64_t interrupted_step_;
 };
 
-// A step whose gradient is finite and whose update is not: a weight near the largest number takes one more.
+// One step leaves a weight that is not finite, although its loss and its gradient are: what an overflowing update does.
 class BreakTask : public ClimbTask {
  public:
   explicit BreakTask(int64_t step) : ClimbTask(1), step_(step) {}
@@ -112,8 +112,7 @@ class BreakTask : public ClimbTask {
     const at::NoGradGuard no_grad;
     if (rows.first == step_) at::Tensor(weights).fill_(std::numeric_limits<float>::infinity());
     const at::AutoGradMode grad(true);
-    // The derivative of a clamped value is finite, whatever the value.
-    return {-weights.clamp(-1e6, 1e6).sum() + 0.0 * at::ones({}), static_cast<double>(rows.count)};
+    return {-weights.clamp(-1e6, 1e6).sum(), static_cast<double>(rows.count)};
   }
 
  private:
