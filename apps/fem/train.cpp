@@ -15,6 +15,7 @@
 #include "train/run_folder.h"
 #include "util/check.h"
 #include "util/plot.h"
+#include "util/shell.h"
 #include "util/table.h"
 
 namespace fem {
@@ -102,7 +103,7 @@ void run(const TrainArguments& given) {
   if (parallel_environment().rank != 0) return;
   if (!result.finished) {
     std::cout << "Stopped after step " << grouped(result.step) << ", which is saved. Go on with: fem train "
-              << out.string() << " --resume\n";
+              << shell_word(out.string()) << " --resume\n";
     return;
   }
   show_measures(result, out);
