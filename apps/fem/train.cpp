@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands.h"
 #include "help.h"
@@ -11,8 +12,10 @@
 #include "tasks/table.h"
 #include "train/checkpoint.h"
 #include "train/run.h"
+#include "train/run_folder.h"
 #include "util/check.h"
 #include "util/plot.h"
+#include "util/shell.h"
 #include "util/table.h"
 
 namespace fem {
@@ -21,16 +24,42 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TrainArguments {
-  std::string recipe, tokenizer, out;
+  std::string recipe, tokenizer, out, init_from;
   std::vector<std::string> data, validation, changes;
+  std::optional<int64_t> resume_from;
   bool resume = false, parameters = false, plain = false;
+
+  bool resumes() const { return resume || resume_from; }
 };
 
+// A run that goes on needs no more than its folder, under either name.
+TrainArguments completed(TrainArguments arguments) {
+  const bool is_run = fs::is_directory(arguments.recipe);
+  if (arguments.resumes() && arguments.recipe.empty()) arguments.recipe = arguments.out;
+  if (arguments.resumes() && arguments.out.empty() && is_run) arguments.out = arguments.recipe;
+  if (arguments.recipe.empty()) throw CLI::RequiredError("RECIPE, or --resume with the folder of a run,");
+  FEM_CHECK(!is_run || !arguments.out.empty() || arguments.parameters, "train: ", arguments.recipe,
+            " is a folder; add --resume to go on with its run, or --out to train its recipe anew");
+  if (arguments.out.empty()) arguments.out = fs::path("runs") / fs::path(arguments.recipe).stem();
+  return arguments;
+}
+
+nlohmann::json recipe_at(const std::string& place) {
+  if (!fs::is_directory(place)) return load_recipe(find_recipe(place));
+  nlohmann::json recipe = recipe_of_run(place);
+  FEM_CHECK(!recipe.is_null(), "train: expected the folder of a run, but ", config_path(place).string(),
+            " is not there or not a run's; name the recipe");
+  return recipe;
+}
+
 Recipe recipe_of(const TrainArguments& arguments) {
-  nlohmann::json recipe = load_recipe(find_recipe(arguments.recipe));
+  nlohmann::json recipe = recipe_at(arguments.recipe);
   if (!arguments.data.empty()) recipe["data"]["train"] = arguments.data;
   if (!arguments.validation.empty()) recipe["data"]["validation"] = arguments.validation;
   if (!arguments.tokenizer.empty()) recipe["data"]["tokenizer"] = arguments.tokenizer;
+  FEM_CHECK(arguments.init_from.empty() || arguments.tokenizer.empty(),
+            "train: --init-from brings the tokenizer of its model; leave --tokenizer out");
+  if (!arguments.init_from.empty()) recipe["train"]["init_from"] = fs::absolute(arguments.init_from).string();
   for (const std::string& change : arguments.changes) set_value(recipe, change);
   return recipe_from_json(recipe);
 }
@@ -63,17 +92,18 @@ void show_curve(const fs::path& out) {
   std::cout << (draw(plot) ? "Loss curve: " + picture.string() : plot.by_hand()) << "\n";
 }
 
-void run(const TrainArguments& arguments) {
+void run(const TrainArguments& given) {
+  const TrainArguments arguments = completed(given);
   const Recipe recipe = recipe_of(arguments);
   if (arguments.parameters) return print_parameters(recipe);
-  const fs::path out =
-      arguments.out.empty() ? fs::path("runs") / fs::path(arguments.recipe).stem() : fs::path(arguments.out);
+  const fs::path out = arguments.out;
   const TrainResult result =
-      train([&] { return recipe.make(); }, recipe.train, {.out = out, .resume = arguments.resume}, std::cout);
+      train([&](const fs::path& start) { return recipe.make(start); }, recipe.train,
+            {.out = out, .resume = arguments.resumes(), .resume_from = arguments.resume_from}, std::cout);
   if (parallel_environment().rank != 0) return;
   if (!result.finished) {
-    std::cout << "Stopped after step " << grouped(result.step)
-              << ", which is saved. Add --resume to the same command to go on.\n";
+    std::cout << "Stopped after step " << grouped(result.step) << ", which is saved. Go on with: fem train "
+              << shell_word(out.string()) << " --resume\n";
     return;
   }
   show_measures(result, out);
@@ -104,19 +134,23 @@ void add_train_command(CLI::App& app) {
       "\n"
       "Writes to --out: checkpoints/step-N (a model folder each, with the optimizer), metrics.jsonl, tensorboard/, "
       "result.json, loss.png. Ctrl-C saves a checkpoint first and exits with 130 (SIGTERM: 143); --resume then goes "
-      "on bit by bit as if it had not stopped. Several processes train together under torchrun, Slurm or MPI.\n"
+      "on bit by bit as if it had not stopped, with the recipe and the data of the run; what is given again must be "
+      "the same, but train.steps may grow. Several processes train together under torchrun, Slurm or MPI.\n"
       "\n"
       "Examples:\n"
       "  fem train 1m-fem-softmax --data book.txt --out runs/book\n"
       "  fem train 1m-fem-gla --data 'src/**/*.py' --tokenizer sentencepiece:4000\n"
-      "  fem train 1m-fem-softmax --data book.txt --out runs/book --resume\n"
+      "  fem train runs/book --resume\n"
+      "  fem train runs/book --resume --set train.steps=5000\n"
+      "  fem train 1m-fem-softmax --init-from runs/book --data letters.txt\n"
       "  torchrun --standalone --nproc-per-node 2 --no-python \\\n"
       "    fem train 10m-fem-softmax --data texts/ --set train.steps=5000\n"
       "  fem train 1.3b-fem-softmax --parameters\n"
       "  fem train argmax/demo --set model.mixer=mean");
   auto arguments = std::make_shared<TrainArguments>();
-  command->add_option("recipe", arguments->recipe, "A .toml file or a name in configs: 1m-fem-softmax, argmax/demo")
-      ->required()
+  command
+      ->add_option("recipe", arguments->recipe,
+                   "A .toml file, a name in configs (1m-fem-softmax, argmax/demo) or the folder of a run")
       ->type_name(kRecipeType);
   command->add_option("--data", arguments->data, "Files, folders or globs of UTF-8 text; .jsonl: every line's \"text\"")
       ->type_name("PATH");
@@ -131,7 +165,15 @@ void add_train_command(CLI::App& app) {
   command->add_option("--set", arguments->changes, "Change a value of the recipe, such as train.steps=500")
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE");
-  command->add_flag("--resume", arguments->resume, "Go on from the newest checkpoint of --out, if there is one");
+  command->add_flag("--resume", arguments->resume, "Go on from the newest checkpoint of the run, if there is one");
+  command
+      ->add_option("--resume-from", arguments->resume_from,
+                   "Go on from the checkpoint of this step; later ones are set aside")
+      ->type_name("STEP");
+  command
+      ->add_option("--init-from", arguments->init_from,
+                   "A run or model folder: begin with its parameters and its tokenizer")
+      ->type_name("DIR");
   command->add_flag("--plain", arguments->plain, "No picture and no sample at the end");
   command->add_flag("--parameters", arguments->parameters, "Only count the parameters of the recipe");
   command->callback([arguments] { run(*arguments); });

@@ -6,6 +6,10 @@ import os
 import secrets
 from pathlib import Path
 
+import torch
+
+from fem import _library  # noqa: F401
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Whatever happens, path holds the old file or the whole new one."""
@@ -22,12 +26,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def model_folder(folder: Path) -> Path:
-    """The newest checkpoint if folder is a training run (it has checkpoints/), else folder itself."""
-    checkpoints = folder / "checkpoints"
-    if not checkpoints.is_dir():
-        return folder
-    steps = sorted(checkpoints.glob("step-*"))
-    if not steps:
-        raise ValueError(f"model folder: {folder} is a training run without any checkpoint yet")
-    return steps[-1]
+def model_folder(folder: str | os.PathLike[str]) -> Path:
+    """The newest checkpoint if folder is a training run (it has checkpoints/step-N), else folder itself."""
+    return Path(torch.ops.fem.model_folder(os.fspath(folder)))
+
+
+def check_free_for_model(folder: Path) -> None:
+    """Raises if a model must not be saved there: the folder is a training run's or a checkpoint's."""
+    torch.ops.fem.check_free_for_model(os.fspath(folder))

@@ -11,7 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from fem._files import model_folder, write_atomically
+from fem._files import check_free_for_model, model_folder, write_atomically
 from fem._generate import GenerateOptions, generate_texts, generate_tokens, stream_texts
 from fem._likelihood import BATCH_TOKENS, Likelihood, likelihoods, pair
 from fem._model_state import LanguageModelState
@@ -184,8 +184,12 @@ class LanguageModel(nn.Module):
         return self.tokenizer
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes config.json, model.safetensors and the tokenizer, each whole or not at all; C++ reads them."""
+        """Writes config.json, model.safetensors and the tokenizer, each whole or not at all; C++ reads them.
+
+        The folder of a training run or a checkpoint is refused.
+        """
         path = Path(folder)
+        check_free_for_model(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -199,7 +203,7 @@ class LanguageModel(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> LanguageModel:
         """The model of a folder, or of the newest checkpoint of a training run, with its tokenizer, in eval mode."""
-        path = model_folder(Path(folder))
+        path = model_folder(folder)
         weights, config = torch.ops.fem.load_language_model(os.fspath(path))
         tokenizer = load_tokenizer(path) if (path / "tokenizer.json").exists() else None
         with torch.device("meta"):

@@ -55,6 +55,15 @@ def test_it_trains_and_generates_in_an_empty_folder(trained: tuple[Path, Languag
             done = command(folder, "generate", "run", "--prompt", prompt, "--max-tokens", 9, "--quiet", *words)
             text = prompt + model.generate(prompt, max_tokens=9, **options) + "\n"
             assert done.stdout == text.replace("\r\n", "\n").replace("\r", "\n"), done.stderr
+    newest = folder / "run/checkpoints/step-00000003"
+    for file in sorted(newest.iterdir()):
+        if file.name.startswith(("optimizer", "trainer_state")):
+            continue  # not the model's
+        whole = file.read_bytes()
+        file.write_bytes(whole[:9] + bytes([whole[9] ^ 16]) + whole[10:])
+        with pytest.raises(ValueError, match="step-00000003/.* is damaged"):
+            LanguageModel.from_pretrained(folder / "run")
+        file.write_bytes(whole)
     unknown = command(folder, "train", "no-such-recipe", "--data", "sums.txt")
     assert unknown.returncode == 1 and "500k-fem-softmax" in unknown.stderr
 

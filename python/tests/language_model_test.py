@@ -156,6 +156,31 @@ def test_a_run_gives_its_newest_checkpoint(tmp_path: Path) -> None:
         LanguageModel.from_pretrained(tmp_path / "other")
 
 
+def test_only_step_and_digits_is_a_checkpoint(tmp_path: Path) -> None:
+    for step in (99999999, 100000000, 99999999999):
+        random_model(n_layer=len(str(step)) - 7).save_pretrained(tmp_path / f"checkpoints/step-{step:08}")
+    for name in ("step-foo", "step-9", "step-99999999999999x", "old-step-99999999999"):
+        (tmp_path / "checkpoints" / name).mkdir()
+    (tmp_path / "checkpoints/step-999999999999").touch()
+    assert LanguageModel.from_pretrained(tmp_path).config.n_layer == 4
+
+
+def test_a_model_is_not_saved_into_a_run_or_a_checkpoint(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints/step-00000010"
+    random_model(n_layer=1).save_pretrained(checkpoint)
+    (tmp_path / "config.json").write_text("the recipe")
+    with pytest.raises(ValueError, match="is the folder of a training run, .*; save to another one"):
+        random_model().save_pretrained(tmp_path)
+    assert (tmp_path / "config.json").read_text() == "the recipe"
+    (checkpoint / "checksums").touch()
+    with pytest.raises(ValueError, match="is a checkpoint, which stays as it was saved"):
+        random_model().save_pretrained(checkpoint)
+    (checkpoint / "checksums").unlink()
+    (checkpoint / "model.safetensors").rename(tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="holds a model and the checkpoints of a run; name .*step-00000010"):
+        LanguageModel.from_pretrained(tmp_path)
+
+
 NESTED = "[" * 66_000 + "]" * 66_000  # deep enough to overflow the stack of whoever prints it
 
 

@@ -135,6 +135,8 @@ def layer_calls(folder: Path) -> list[Valid]:
         "load_mixer": lambda: {"path": path},
         "load_safetensors": lambda: {"path": tensors},
         "save_safetensors": lambda: {"path": tensors + "2", "tensors": {"x": tokens()}, "metadata": {"a": "b"}},
+        "model_folder": lambda: {"folder": str(folder)},
+        "check_free_for_model": lambda: {"folder": str(folder)},
         "backbone_parameters": lambda: {"config": backbone},
         "initialize_backbone": lambda: {"parameters": weights("backbone", backbone), "config": backbone},
         "language_model_config": lambda: {"config": json.dumps(vars(model_config()))},

@@ -12,6 +12,8 @@
 #include "data/documents.h"
 #include "data/shards.h"
 #include "io/atomic_file.h"
+#include "io/json.h"
+#include "io/read_file.h"
 #include "text/utf8.h"
 #include "util/check.h"
 #include "util/hash.h"
@@ -23,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTrainedTokenizer = "sentencepiece:";
+constexpr const char* kDescription = "corpus.json";
 constexpr double kTokenizerSampleBytes = 20e6;
 constexpr size_t kSampleBlockBytes = 65536;
 
@@ -49,7 +52,7 @@ Sources find_sources(const CorpusOptions& options) {
 std::string key_of(const CorpusOptions& options, const Sources& sources, const std::string& tokenizer) {
   std::ostringstream text;
   text.precision(17);
-  text << "corpus 1\n" << tokenizer << '\n';
+  text << "corpus 2\n" << tokenizer << '\n';
   if (options.validation.empty()) text << "validation " << options.validation_fraction << '\n';
   for (const TextFiles* set : {&sources.train, &sources.validation}) {
     for (const TextFile& file : set->files)
@@ -115,6 +118,12 @@ nlohmann::ordered_json description_of(const StreamPlan& plan, const StreamSize& 
   return {{"tokens", size.tokens}, {"bytes", size.bytes}, {"files", files}};
 }
 
+nlohmann::ordered_json json_of(const std::vector<TextSource>& sources) {
+  auto list = nlohmann::ordered_json::array();
+  for (const TextSource& source : sources) list.push_back({{"name", source.name}, {"checksum", source.checksum}});
+  return list;
+}
+
 void make_corpus(const CorpusOptions& options, const Sources& sources, TokenizerPtr tokenizer, const fs::path& folder) {
   TextParts train = cut_into_parts(sources.train.files), validation = cut_into_parts(sources.validation.files);
   report_skipped(sources.train.hidden + sources.validation.hidden, train.skipped + validation.skipped);
@@ -136,11 +145,36 @@ void make_corpus(const CorpusOptions& options, const Sources& sources, Tokenizer
               options.validation.empty() ? " or another validation_fraction" : "");
   tokenizer->save(folder);
 
-  nlohmann::ordered_json description{{"tokenizer", tokenizer->fingerprint()}};
+  nlohmann::ordered_json description{
+      {"tokenizer", tokenizer->fingerprint()},
+      {"sources", {{"train", json_of(train.sources)}, {"validation", json_of(validation.sources)}}}};
   for (size_t i = 0; i < plans.size(); ++i)
     description[plans[i].folder.filename()] = description_of(plans[i], sizes[i]);
   const std::string text = description.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
-  write_atomically(folder / "corpus.json", [&](std::ostream& file) { file << text << '\n'; });
+  write_atomically(folder / kDescription, [&](std::ostream& file) { file << text << '\n'; });
+}
+
+void read_sources(const fs::path& folder, Corpus& corpus) {
+  const fs::path path = folder / kDescription;
+  const auto description = json_if_whole(read_file(path, "token files"));
+  const auto list_of = [&](const char* name) {
+    const nlohmann::json::json_pointer place = nlohmann::json::json_pointer("/sources") / name;
+    return description && description->contains(place) ? description->at(place) : nlohmann::json();
+  };
+  for (auto [name, sources] : {std::pair{"train", &corpus.train_sources}, {"validation", &corpus.validation_sources}}) {
+    const nlohmann::json list = list_of(name);
+    bool whole = list.is_array();
+    for (const nlohmann::json& source : list) {
+      const auto text = [&](const char* field) {
+        const bool there = source.contains(field) && source[field].is_string();
+        whole = whole && there;
+        return there ? source[field].get<std::string>() : std::string();
+      };
+      sources->push_back({text("name"), text("checksum")});
+    }
+    FEM_CHECK(whole, "token files: ", path.string(), " is damaged; delete the folder ", folder.string(),
+              ", it is made again");
+  }
 }
 
 TokenizerPtr cached_tokenizer(const fs::path& folder) {
@@ -157,6 +191,7 @@ Corpus open_corpus(const CorpusOptions& options, const fs::path& folder, const T
   const std::string fingerprint = corpus.tokenizer->fingerprint();
   if (!options.train.empty()) corpus.train = TokenStream::open(folder / "train", fingerprint);
   corpus.validation = TokenStream::open(folder / "validation", fingerprint);
+  read_sources(folder, corpus);
   return corpus;
 }
 
@@ -172,6 +207,8 @@ void make_once(const CorpusOptions& options, const Sources& sources, const Token
 }
 
 }  // namespace
+
+bool CorpusOptions::trains_tokenizer() const { return tokenizer.starts_with(kTrainedTokenizer); }
 
 Corpus prepare_corpus(const CorpusOptions& given, TokenizerPtr tokenizer) {
   CorpusOptions options = given;

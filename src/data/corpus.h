@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "data/documents.h"
 #include "data/token_stream.h"
 #include "fem/text/tokenizer.h"
 
@@ -15,6 +16,8 @@ struct CorpusOptions {
   double validation_fraction = 0.1;
   std::string tokenizer = "bytes";   // bytes, a SentencePiece .model, or sentencepiece:N to train one of N pieces
   std::filesystem::path cache = {};  // where token files are kept between runs; none: user_cache_folder()
+
+  bool trains_tokenizer() const;
 };
 
 template <typename Options, typename Visitor>
@@ -29,6 +32,8 @@ void visit_corpus_options(Options& o, Visitor&& visit) {
 struct Corpus {
   TokenizerPtr tokenizer;
   TokenStream train, validation;
+  // The files that were read; those of validation are none if it is the end of the training text.
+  std::vector<TextSource> train_sources, validation_sources;
 };
 
 // Tokenizes what is not in the cache yet, in parallel and with progress; a folder of the cache appears whole or not at

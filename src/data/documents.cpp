@@ -11,6 +11,7 @@
 #include "io/json.h"
 #include "text/utf8.h"
 #include "util/check.h"
+#include "util/checksum.h"
 
 namespace fem {
 namespace {
@@ -45,7 +46,7 @@ std::string read_next(const TextFile& file, uint64_t begin) {
 }
 
 // None if the file is not text and was not named by the user.
-std::optional<std::vector<TextPart>> parts_of(const TextFile& file) {
+std::optional<std::vector<TextPart>> parts_of(const TextFile& file, Checksum& checksum) {
   std::vector<TextPart> parts;
   bool has_text = false;
   int64_t line = 1;
@@ -55,6 +56,7 @@ std::optional<std::vector<TextPart>> parts_of(const TextFile& file) {
     if (bad < text.size() && !file.named) return std::nullopt;
     FEM_CHECK(bad >= text.size(), "corpus: ", file.path.string(), " is not UTF-8 text: it has the byte ",
               static_cast<int>(static_cast<unsigned char>(text[bad])), " at position ", begin + bad);
+    checksum.add(text);
     parts.push_back({file.path, begin, begin + text.size(), line, begin == 0});
     has_text = has_text || text.find_first_not_of(" \t\r\n") != std::string::npos;
     line += std::count(text.begin(), text.end(), '\n');
@@ -79,9 +81,12 @@ std::pair<TextPart, TextPart> cut_part(const TextPart& part, uint64_t at) {
 TextParts cut_into_parts(const std::vector<TextFile>& files) {
   TextParts text;
   for (const TextFile& file : files) {
-    const auto parts = parts_of(file);
+    Checksum checksum;
+    const auto parts = parts_of(file, checksum);
     text.skipped += !parts;
-    if (parts) text.parts.insert(text.parts.end(), parts->begin(), parts->end());
+    if (!parts || parts->empty()) continue;
+    text.parts.insert(text.parts.end(), parts->begin(), parts->end());
+    text.sources.push_back({file.name, (is_jsonl(file.path) ? "jsonl " : "text ") + checksum.text()});
   }
   return text;
 }

@@ -38,9 +38,16 @@ struct TextPart {
   uint64_t bytes() const { return end - begin; }
 };
 
+// What a file holds, under whatever path it lies.
+struct TextSource {
+  std::string name;      // of the file, for people
+  std::string checksum;  // of its content and of how that is read
+};
+
 struct TextParts {
   std::vector<TextPart> parts;
-  int64_t skipped = 0;  // files that are not UTF-8 text
+  std::vector<TextSource> sources;  // the files behind them, in their order
+  int64_t skipped = 0;              // files that are not UTF-8 text
 };
 
 // Reads every file once and cuts it at line ends into parts of about 2 MB. Text is UTF-8 without zero bytes.

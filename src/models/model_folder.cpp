@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "io/checkpoint_folders.h"
+#include "io/checksums.h"
 #include "io/json.h"
 #include "io/language_model_config.h"
 #include "io/safetensors_header.h"
@@ -17,23 +19,24 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kCheckpoints = "checkpoints";
-constexpr const char* kStep = "step-";
+constexpr const char* kWeights = "model.safetensors";
 
 }  // namespace
 
 void save_language_model(const fs::path& folder, const LanguageModel& model) {
+  check_free_for_model(folder);
   fs::create_directories(folder);
   Safetensors content;
   for (const auto& parameter : model->named_parameters()) content.tensors[parameter.key()] = parameter->detach();
   content.metadata["format"] = "pt";
   const json config = model_config(model->options);
-  save_safetensors(folder / "model.safetensors", content);
+  save_safetensors(folder / kWeights, content);
   write_atomically(folder / "config.json", [&](std::ostream& file) { file << config.dump(2) << "\n"; });
 }
 
 LanguageModelOptions load_language_model_options(const fs::path& folder) {
   const fs::path path = folder / "config.json";
+  check_file(path);
   FEM_CHECK(fs::is_regular_file(path), "model folder: expected ", path.string(),
             ", but it cannot be read; a model is a folder with config.json and model.safetensors, as fem train makes");
   const json config = read_json(path, "model folder");
@@ -53,7 +56,8 @@ LanguageModelFile read_language_model(const fs::path& folder) {
               " tensors, too few for the ", file.options.n_layer, " layers of config.json beside it");
     check_stored(header, language_model_parameters(file.options), "config.json beside it");
   };
-  file.parameters = load_safetensors(folder / "model.safetensors", "model folder", check).tensors;
+  check_file(folder / kWeights);
+  file.parameters = load_safetensors(folder / kWeights, "model folder", check).tensors;
   return file;
 }
 
@@ -67,7 +71,7 @@ LanguageModel load_language_model(const fs::path& folder) {
     const at::ScalarType dtype = stored.scalar_type();
     FEM_CHECK(dtype == first && (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble),
               "model folder: expected all parameters as float32, all as bfloat16 or all as float64, got ",
-              parameter.key(), " as ", dtype, " in ", (folder / "model.safetensors").string(),
+              parameter.key(), " as ", dtype, " in ", (folder / kWeights).string(),
               "; convert the file (in Python: tensor.float(), which loses nothing of float16)");
     parameter->set_data(stored);
   }
@@ -76,12 +80,25 @@ LanguageModel load_language_model(const fs::path& folder) {
 }
 
 fs::path model_folder(const fs::path& folder) {
-  if (!fs::is_directory(folder / kCheckpoints)) return folder;
-  fs::path newest;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder / kCheckpoints))
-    if (entry.path().filename().string().starts_with(kStep) && entry.path() > newest) newest = entry.path();
-  FEM_CHECK(!newest.empty(), "model folder: ", folder.string(), " is a training run without any checkpoint yet");
-  return newest;
+  const std::vector<CheckpointFolder> checkpoints = checkpoints_of(folder);
+  std::error_code none;
+  if (fs::exists(folder / kWeights, none)) {
+    FEM_CHECK(checkpoints.empty(), "model folder: ", folder.string(),
+              " holds a model and the checkpoints of a run; name ", checkpoints.back().folder.string(),
+              ", or move the model to a folder of its own");
+    return folder;
+  }
+  FEM_CHECK(!checkpoints.empty() || !fs::is_directory(checkpoints_path(folder), none),
+            "model folder: ", folder.string(), " is a training run without any checkpoint yet");
+  return checkpoints.empty() ? folder : checkpoints.back().folder;
+}
+
+void check_free_for_model(const fs::path& folder) {
+  std::error_code none;
+  FEM_CHECK(!fs::is_directory(checkpoints_path(folder), none), "model folder: ", folder.string(),
+            " is the folder of a training run, whose checkpoints are its models; save to another one");
+  FEM_CHECK(!has_checksums(folder), "model folder: ", folder.string(),
+            " is a checkpoint, which stays as it was saved; save to another folder");
 }
 
 }  // namespace fem

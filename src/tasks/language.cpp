@@ -43,10 +43,43 @@ LanguageModel new_model(const LanguageModelOptions& options, int64_t tokens, con
   return model;
 }
 
+// What a run began with it goes on with: a tokenizer that was trained is not trained again, and weights of another
+// model come with its tokenizer.
+TokenizerPtr given_tokenizer(const LanguageOptions& options, const TrainOptions& train, const fs::path& start) {
+  const bool given = !start.empty() && (options.corpus.trains_tokenizer() || !train.init_from.empty());
+  return given ? load_tokenizer(start) : nullptr;
+}
+
+// As they are found from any other folder.
+std::vector<std::string> absolute(std::vector<std::string> paths) {
+  for (std::string& path : paths) path = fs::absolute(path).lexically_normal().string();
+  return paths;
+}
+
+json json_of(const std::vector<TextSource>& sources) {
+  json list = json::array();
+  for (const TextSource& source : sources) list.push_back({{"name", source.name}, {"checksum", source.checksum}});
+  return list;
+}
+
+// The parameters of one model in another would be misread, or read out of bounds.
+void check_same_model(const fs::path& folder, const json& own) {
+  const json saved = to_json(load_language_model_options(folder)).flatten(), now = own.flatten();
+  std::set<std::string> names;
+  for (const json& options : {saved, now})
+    for (const auto& [name, value] : options.items())
+      if (!name.ends_with("/dropout")) names.insert(name);  // what is dropped in training is no part of the model
+  for (const std::string& name : names) {
+    const json was = saved.value(name, json()), is = now.value(name, json());
+    FEM_CHECK(was == is, "language: model", name, " is ", was.dump(), " in ", folder.string(), ", but ", is.dump(),
+              " in the recipe; take the recipe of that model");
+  }
+}
+
 class LanguageTask final : public Task {
  public:
-  LanguageTask(const LanguageOptions& options, const TrainOptions& train)
-      : corpus_(prepare_corpus(options.corpus)),
+  LanguageTask(const LanguageOptions& options, const TrainOptions& train, const fs::path& start)
+      : corpus_(prepare_corpus(options.corpus, given_tokenizer(options, train, start))),
         options_(with_vocabulary(options, corpus_.tokenizer->vocab_size())),
         model_(new_model(options_.model, corpus_.tokenizer->vocab_size(), train)),
         sampler_(corpus_.train, options_.length, train.seed) {}
@@ -95,18 +128,26 @@ class LanguageTask final : public Task {
 
   json recipe() const override {
     json out{{"task", "language"}, {"model", to_json(options_.model)}};
+    LanguageOptions found = options_;
+    CorpusOptions& data = found.corpus;
+    data.train = absolute(data.train);
+    data.validation = absolute(data.validation);
+    data.cache = absolute({data.cache.string()}).front();
+    if (fs::exists(data.tokenizer)) data.tokenizer = absolute({data.tokenizer}).front();
     visit_language_data(
-        options_, [&](const char* name, const auto& value, const char*) { write_option(out["data"][name], value); });
+        found, [&](const char* name, const auto& value, const char*) { write_option(out["data"][name], value); });
     return out;
   }
 
   json identity() const override {
-    json out = recipe();
-    for (const char* free : {"cache", "validation_tokens", "final_validation_tokens"}) out["data"].erase(free);
-    out["length"] = out["data"].at("length");
-    out["data"].erase("length");
+    const CorpusOptions& data = options_.corpus;
+    json out{{"task", "language"}, {"model", to_json(options_.model)}, {"data", {{"length", options_.length}}}};
+    // What lies in the files counts, not where they lie.
+    if (data.trains_tokenizer()) out["data"]["tokenizer"] = data.tokenizer;
+    if (data.validation.empty()) out["data"]["validation_fraction"] = data.validation_fraction;
     out["tokenizer"] = corpus_.tokenizer->fingerprint();
     out["tokens"] = {{"train", corpus_.train.size()}, {"validation", corpus_.validation.size()}};
+    out["files"] = {{"training", json_of(corpus_.train_sources)}, {"validation", json_of(corpus_.validation_sources)}};
     return out;
   }
 
@@ -116,6 +157,7 @@ class LanguageTask final : public Task {
   }
 
   void load(const fs::path& folder) override {
+    check_same_model(folder, to_json(options_.model));
     const at::NoGradGuard no_grad;
     const std::vector<at::Tensor> saved = load_language_model(folder)->parameters(), own = model_->parameters();
     for (size_t i = 0; i < own.size(); ++i) at::Tensor(own[i]).copy_(saved[i]);
@@ -221,9 +263,9 @@ std::optional<LanguageOptions> language_options_of_run(const fs::path& model_fol
   return language_options_from_json(recipe);
 }
 
-std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train) {
+std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train, const fs::path& start) {
   FEM_CHECK(!options.corpus.train.empty(), "train: expected --data with files, folders or globs of text, got none");
-  return std::make_unique<LanguageTask>(options, train);
+  return std::make_unique<LanguageTask>(options, train, start);
 }
 
 const TaskEntry& language_entry() {
@@ -231,9 +273,9 @@ const TaskEntry& language_entry() {
       .name = "language",
       .summary = "predict every token of a text from those before it",
       .make =
-          [](const json& recipe, const TrainOptions& train) {
+          [](const json& recipe, const TrainOptions& train, const fs::path& start) {
             check_tokenizer_is_named(recipe);
-            return language_task(language_options_from_json(recipe), train);
+            return language_task(language_options_from_json(recipe), train, start);
           },
       .parameters = parameters_of,
       .settings = list_settings,

@@ -32,8 +32,9 @@ LanguageOptions language_options_from_json(const nlohmann::json& recipe);
 // How the run was trained that a checkpoint belongs to; none for a model folder by itself.
 std::optional<LanguageOptions> language_options_of_run(const std::filesystem::path& model_folder);
 
-// Makes the model and, from the corpus's files, the tokens.
-std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train);
+// Makes the model and, from the corpus's files, the tokens; start as in TaskEntry::make.
+std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train,
+                                    const std::filesystem::path& start = {});
 
 const TaskEntry& language_entry();
 

@@ -29,8 +29,10 @@ inline auto settings_of(const std::string& section, const SettingVisitor& visit)
 struct TaskEntry {
   const char* name;
   const char* summary;
-  // recipe: the sections [model] and [data], whose unknown or impossible values are an error.
-  std::unique_ptr<Task> (*make)(const nlohmann::json& recipe, const TrainOptions& train);
+  // recipe: the sections [model] and [data], whose unknown or impossible values are an error. start: the model folder
+  // or checkpoint whose parameters the task is given afterwards, if any, for what else belongs to them (a tokenizer).
+  std::unique_ptr<Task> (*make)(const nlohmann::json& recipe, const TrainOptions& train,
+                                const std::filesystem::path& start);
   // How many parameters which part of the model has, without making them.
   std::vector<std::pair<std::string, int64_t>> (*parameters)(const nlohmann::json& recipe);
   void (*settings)(const SettingVisitor& visit);  // what the recipe may say, for fem train --help
@@ -46,7 +48,9 @@ struct Recipe {
   nlohmann::json sections;
   TrainOptions train;
 
-  std::unique_ptr<Task> make() const { return task->make(sections, train); }
+  std::unique_ptr<Task> make(const std::filesystem::path& start = {}) const {
+    return task->make(sections, train, start);
+  }
 };
 
 // Throws one sentence for an unknown task, section or value of [train].

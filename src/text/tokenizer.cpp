@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "io/checksums.h"
 #include "io/json.h"
 #include "util/check.h"
 
@@ -56,6 +57,7 @@ TokenizerPtr byte_tokenizer() { return std::make_shared<ByteTokenizer>(); }
 
 TokenizerPtr load_tokenizer(const fs::path& folder) {
   const fs::path path = folder / "tokenizer.json";
+  check_file(path);
   FEM_CHECK(fs::is_regular_file(path), "tokenizer: ", path.string(),
             " cannot be read; the tokenizer is kept beside its model");
   const json description = read_json(path, "tokenizer");
@@ -65,6 +67,7 @@ TokenizerPtr load_tokenizer(const fs::path& folder) {
   if (type == "bytes") return byte_tokenizer();
   FEM_CHECK(type == "sentencepiece", "tokenizer: ", path.string(),
             ": expected the type \"bytes\" or \"sentencepiece\", got ", type.dump());
+  check_file(folder / "tokenizer.model");
   TokenizerPtr tokenizer = sentencepiece_tokenizer(folder / "tokenizer.model");
   const json expected = description.value("fingerprint", json());
   FEM_CHECK(expected == tokenizer->fingerprint(), "tokenizer: ", (folder / "tokenizer.model").string(), " is ",

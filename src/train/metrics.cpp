@@ -1,9 +1,11 @@
 #include "train/metrics.h"
 
+#include <cstdio>
 #include <fstream>
 
 #include "io/atomic_file.h"
 #include "io/json.h"
+#include "util/check.h"
 
 namespace fem {
 namespace {
@@ -42,15 +44,30 @@ int64_t last_step(const std::filesystem::path& run) {
 }
 
 Metrics::Metrics(const std::filesystem::path& run, int64_t step)
-    : path_(without_steps_after(step, metrics_path(run))), events_(run / "tensorboard") {}
+    : path_(without_steps_after(step, metrics_path(run))), events_(std::in_place, run / "tensorboard") {}
+
+void Metrics::warn(const c10::Error& error) {
+  if (!warned_) std::fprintf(stderr, "\nwarning: %s; the run goes on\n", error.what_without_backtrace());
+  warned_ = true;
+}
 
 void Metrics::record(const std::string& kind, int64_t step, const Json& values) {
   Json line{{"kind", kind}, {"step", step}};
   line.update(values);
-  append_jsonl(path_, line);
-  for (const auto& [name, value] : values.items())
-    if (value.is_number()) events_.scalar(kind + "/" + name, step, value.get<double>());
-  events_.flush();
+  try {
+    append_jsonl(path_, line);
+  } catch (const c10::Error& error) {
+    warn(error);
+  }
+  if (!events_) return;
+  try {
+    for (const auto& [name, value] : values.items())
+      if (value.is_number()) events_->scalar(kind + "/" + name, step, value.get<double>());
+    events_->flush();
+  } catch (const c10::Error& error) {
+    warn(error);
+    events_.reset();
+  }
 }
 
 }  // namespace fem

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <filesystem>
-#include <memory>
+#include <optional>
 
 #include "io/jsonl.h"
 #include "train/event_file.h"
@@ -14,12 +16,16 @@ class Metrics {
   // Goes on after step: lines of later steps, which a resumed run makes again, are dropped.
   Metrics(const std::filesystem::path& run, int64_t step);
 
-  // values: {"loss": 2.1, ...}; kind: "train" or "validation".
+  // values: {"loss": 2.1, ...}; kind: "train" or "validation". A record that cannot be written (a full disk) is lost
+  // with one warning for all of them: it must not end a run.
   void record(const std::string& kind, int64_t step, const Json& values);
 
  private:
+  void warn(const c10::Error& error);
+
   std::filesystem::path path_;
-  EventFile events_;
+  std::optional<EventFile> events_;  // until a write fails: its readers end at the first broken record
+  bool warned_ = false;
 };
 
 std::filesystem::path metrics_path(const std::filesystem::path& run);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "fem/version.h"
 #include "io/options_json.h"
 
 namespace fem {
@@ -54,19 +55,10 @@ void check(const TrainOptions& o) {
     FEM_CHECK(value >= 0 && std::isfinite(value), "train: expected ", name, " of at least 0, got ", value);
 }
 
-void check_same_run(const json& saved, const json& now) {
-  static const std::set<std::string> free{
-      "/train/checkpoint_every", "/train/keep_checkpoints", "/train/log_every",
-      "/train/timeout_seconds",  "/train/validate_every",   "/train/micro_batch",
-      "/train/recompute",        "/train/patience",         "/train/validate_first"};
-  const json before = saved.flatten(), after = now.flatten();
-  const auto check_one = [&](const std::string& name) {
-    const json was = before.value(name, json()), is = after.value(name, json());
-    FEM_CHECK(free.count(name) || was == is, "train: --resume goes on with the same run, but ", name.substr(1), " was ",
-              was.dump(), " and is now ", is.dump(), "; give the old value, or start another run with another --out");
-  };
-  check_one("/task");  // whose other fields need not be compared
-  for (const auto& [name, value] : after.items()) check_one(name);
+Precision resolved(Precision precision) {
+  const bool has_products = bfloat16_products().starts_with("A");  // AMX or AVX512_BF16
+  if (precision != Precision::kAuto) return precision;
+  return has_products ? Precision::kBfloat16 : Precision::kFloat32;
 }
 
 double learning_rate_at(const TrainOptions& o, int64_t step) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "fem/options.h"
 
@@ -32,6 +33,7 @@ struct TrainOptions {
   int64_t seed = 0;
   bool recompute = false;
   Precision precision = Precision::kAuto;
+  std::string init_from;
   int64_t validate_every = 100;
   bool validate_first = false;
   int64_t patience = 0;
@@ -57,6 +59,7 @@ void visit_train_options(Options& o, Visitor&& visit) {
   visit("seed", o.seed, "of the initial parameters and of the order of the rows");
   visit("recompute", o.recompute, "compute blocks again in backward instead of keeping them");
   visit("precision", o.precision, "float32, bfloat16 (autocast), auto: bfloat16 where the CPU has it");
+  visit("init_from", o.init_from, "a run or model folder whose parameters (and tokenizer) the run begins with");
   visit("validate_every", o.validate_every, "steps between two validations; 0: only at the end");
   visit("validate_first", o.validate_first, "also before the first step");
   visit("patience", o.patience, "stop after so many validations without a better one; 0: never");
@@ -73,9 +76,8 @@ TrainOptions train_options_from_json(const nlohmann::json& json);
 // Throws one sentence for the first value out of range.
 void check(const TrainOptions& options);
 
-// Refuses to go on as another run than the checkpoint's, naming what differs. How often something is kept or shown is
-// free to change.
-void check_same_run(const nlohmann::json& saved, const nlohmann::json& now);
+// What auto stands for on this machine.
+Precision resolved(Precision precision);
 
 // The learning rate of a step, counted from 0: linear warm-up, then a cosine.
 double learning_rate_at(const TrainOptions& options, int64_t step);

@@ -4,13 +4,18 @@
 #include <ATen/Parallel.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "fem/io/model_folder.h"
 #include "io/atomic_file.h"
+#include "io/json.h"
+#include "io/read_file.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
+#include "train/run_folder.h"
 #include "train/step_memory.h"
 #include "train/trainer.h"
 #include "util/check.h"
@@ -50,7 +55,10 @@ void describe(const Trainer& trainer, const Task& task, const TrainOptions& opti
 // Processes that train together must train the same: what differs would be averaged silently.
 void check_same_everywhere(const Trainer& trainer, ProcessGroup& group) {
   nlohmann::json identity = trainer.identity();
-  identity.erase("data");
+  identity["train"].erase("init_from");  // a path, as the names of files are, may be another on another machine
+  if (identity.contains("files"))
+    for (auto& [kind, files] : identity["files"].items())
+      for (auto& file : files) file.erase("name");
   const std::string own = identity.dump();
   const at::Tensor size = at::tensor({static_cast<int64_t>(own.size())}, at::kLong);
   group.broadcast(size);
@@ -66,7 +74,7 @@ void check_same_everywhere(const Trainer& trainer, ProcessGroup& group) {
 class Run {
  public:
   Run(Trainer& trainer, const Task& task, const TrainOptions& options, const RunOptions& run,
-      const InterruptGuard& guard, bool writes)
+      const InterruptGuard& guard)
       : trainer_(trainer),
         task_(task),
         options_(options),
@@ -75,13 +83,18 @@ class Run {
         goal_(task.goal()),
         checkpoints_(run.out, options.keep_checkpoints),
         seconds_before_(trainer.seconds),
-        saved_(trainer.steps_done() > 0 ? trainer.steps_done() : kNothing) {
-    if (!writes) return;
-    metrics_ = std::make_unique<Metrics>(run.out, trainer.steps_done());
-    progress_ = std::make_unique<Progress>(run.label, options.steps, "step", trainer.steps_done());
+        saved_(trainer.steps_done() > 0 ? trainer.steps_done() : kNothing) {}
+
+  bool at_end() const {
+    const bool out_of_patience = options_.patience > 0 && trainer_.best.since >= options_.patience;
+    return trainer_.steps_done() >= options_.steps || out_of_patience;
   }
 
-  TrainResult go() {
+  TrainResult go(bool writes) {
+    if (writes) {
+      metrics_ = std::make_unique<Metrics>(run_.out, trainer_.steps_done());
+      progress_ = std::make_unique<Progress>(run_.label, options_.steps, "step", trainer_.steps_done());
+    }
     TrainResult result{.parameters = trainer_.parameter_count()};
     try {
       advance();
@@ -117,11 +130,6 @@ class Run {
     const int64_t done = trainer_.steps_done();
     if (done == 0) return options_.validate_first;
     return done == options_.steps ? options_.keep_best : due(done, options_.validate_every);
-  }
-
-  bool at_end() const {
-    const bool out_of_patience = options_.patience > 0 && trainer_.best.since >= options_.patience;
-    return trainer_.steps_done() >= options_.steps || out_of_patience;
   }
 
   void report(const Trainer::Step& step, int64_t first) {
@@ -231,40 +239,111 @@ void write_result(const fs::path& out, const TrainResult& result, const Goal& go
                                 {"measures", json_of(result.measures)}});
 }
 
+// What write_result wrote after that step; nothing if it did not come to that.
+std::optional<TrainResult> read_result(const fs::path& out, int64_t step) {
+  const std::string whose = "train: " + result_path(out).string();
+  try {
+    const Json in = parse_json<Json>(read_file(result_path(out), "train"), whose);  // measures in their order
+    const nlohmann::json fields = in;
+    TrainResult result{.finished = true,
+                       .step = integer_in(fields, "step", whose),
+                       .parameters = integer_in(fields, "parameters", whose),
+                       .seconds = number_in(fields, "seconds", whose),
+                       .measured_step = integer_in(fields, "measured_step", whose)};
+    const Json measures = in.value("measures", Json::object());
+    for (const auto& [name, value] : measures.items())
+      result.measures.emplace_back(name, value.is_number() ? value.get<double>() : std::nan(""));
+    return result.step == step ? std::optional(result) : std::nullopt;
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+// The result of a run that is at its end, on all ranks; nothing if it still has to be measured.
+std::optional<TrainResult> known_result(const fs::path& out, const Trainer& trainer, ProcessGroup& group) {
+  std::optional<TrainResult> known;
+  if (group.rank() == 0) known = read_result(out, trainer.steps_done());
+  const at::Tensor is_known = at::tensor({known ? 1 : 0}, at::kLong);
+  group.broadcast(is_known);
+  if (is_known.item<int64_t>() && !known) known = {.finished = true, .step = trainer.steps_done()};
+  return known;
+}
+
+// Where the run goes on, nothing if it begins.
+std::optional<CheckpointFolder> start_of(const RunOptions& run) {
+  const Checkpoints checkpoints(run.out, 1);
+  const auto newest = checkpoints.newest();
+  FEM_CHECK(run.resume || !newest, "train: ", run.out.string(), " already holds a run (step ", newest->step,
+            "); add --resume to go on with it, or choose another --out");
+  FEM_CHECK(newest || !fs::exists(result_path(run.out)), "train: ", run.out.string(),
+            " holds a finished run whose checkpoints are gone; choose another --out");
+  return run.resume ? checkpoints.start(run.resume_from) : std::nullopt;
+}
+
+// Rank 0 decides for all, whatever they see of the folder and whatever their processors have: whether the run goes on,
+// and what precision "auto" is. A run keeps the precision it began with.
+bool decide_together(const std::optional<CheckpointFolder>& start, TrainOptions& options, ProcessGroup& group) {
+  Precision precision = options.precision;
+  if (group.rank() == 0 && precision == Precision::kAuto && start) precision = saved_options(start->folder).precision;
+  const at::Tensor decided = at::tensor({start ? 1 : 0, static_cast<int>(resolved(precision))}, at::kLong);
+  group.broadcast(decided);
+  if (options.precision == Precision::kAuto) options.precision = static_cast<Precision>(decided[1].item<int64_t>());
+  return decided[0].item<int64_t>() == 1;
+}
+
+void tell_growth(const TrainOptions& before, const TrainOptions& now, std::ostream& log) {
+  if (now.steps == before.steps) return;
+  log << "train.steps was " << grouped(before.steps) << " and is now " << grouped(now.steps)
+      << ": from here on the learning rate is that of the longer run\n";
+}
+
+void begin(const RunOptions& run, const Trainer& trainer, const Task& task, const TrainOptions& options, int64_t ranks,
+           std::ostream& log) {
+  fs::remove(result_path(run.out));
+  Json config = task.recipe();
+  config["train"] = to_json(options);
+  write_json(config_path(run.out), config);
+  describe(trainer, task, options, ranks, log);
+  if (trainer.steps_done() > 0) log << "Goes on after step " << grouped(trainer.steps_done()) << "\n" << std::flush;
+}
+
 }  // namespace
 
-fs::path result_path(const fs::path& run) { return run / "result.json"; }
-
-TrainResult train(const std::function<std::unique_ptr<Task>()>& make_task, const TrainOptions& options,
-                  const RunOptions& run, std::ostream& log) {
+TrainResult train(const MakeTask& make_task, const TrainOptions& given, const RunOptions& run, std::ostream& log) {
   const ParallelEnvironment environment = parallel_environment();
   const bool writes = environment.rank == 0;
-  const auto newest = Checkpoints(run.out, options.keep_checkpoints).newest();
-  FEM_CHECK(run.resume || !newest || !writes, "train: ", run.out.string(), " already holds a run (step ", newest->step,
-            "); add --resume to go on with it, or choose another --out");
+  std::optional<RunFolder> folder;
+  if (writes) folder.emplace(run.out);
+  const auto start = writes ? start_of(run) : run.resume ? Checkpoints(run.out, 1).newest() : std::nullopt;
+  const fs::path init = given.init_from.empty() ? fs::path() : model_folder(given.init_from);
 
   const InterruptGuard guard;
-  const std::unique_ptr<Task> task = make_task();
-  const auto group = ProcessGroup::connect(environment, std::chrono::seconds(options.timeout_seconds));
+  const std::unique_ptr<Task> task = make_task(start ? start->folder : init);
+  const auto group = ProcessGroup::connect(environment, std::chrono::seconds(given.timeout_seconds));
+  TrainOptions options = given;
+  const bool resumes = decide_together(start, options, *group);
   Trainer trainer(*task, options, group);
   check_same_everywhere(trainer, *group);
-  // Every rank must do the same, whatever it sees of the folder.
-  const at::Tensor resumes = at::tensor({run.resume && newest ? 1 : 0}, at::kLong);
-  group->broadcast(resumes);
-  if (resumes.item<int64_t>()) trainer.load(newest ? newest->folder : fs::path());
+  if (resumes)
+    trainer.load(start ? start->folder : fs::path());
+  else if (!init.empty())
+    trainer.load_model(init);
+  Run training(trainer, *task, options, run, guard);
+  if (resumes && training.at_end())
+    if (const auto known = known_result(run.out, trainer, *group)) {
+      if (writes) log << "The run is finished, after step " << grouped(known->step) << "\n" << std::flush;
+      return *known;
+    }
   if (writes) {
-    fs::create_directories(run.out);
-    Json config = task->recipe();
-    config["train"] = to_json(options);
-    write_json(run.out / "config.json", config);
-    describe(trainer, *task, options, group->size(), log);
-    if (trainer.steps_done() > 0) log << "Goes on after step " << grouped(trainer.steps_done()) << "\n" << std::flush;
+    if (run.resume_from) Checkpoints(run.out, 1).set_aside_after(*run.resume_from);
+    if (resumes) tell_growth(saved_options(start->folder), options, log);
+    begin(run, trainer, *task, options, group->size(), log);
   }
   TrainResult result;
   std::ostream silent(nullptr);
   with_memory_remedy(options, [&] {
     check_step_fits(trainer, options, writes ? log : silent);
-    result = Run(trainer, *task, options, run, guard, writes).go();
+    result = training.go(writes);
   });
   if (writes && result.finished) write_result(run.out, result, task->goal());
   return result;

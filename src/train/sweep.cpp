@@ -1,9 +1,5 @@
 #include "train/sweep.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -12,10 +8,12 @@
 #include <set>
 #include <thread>
 
+#include "io/checkpoint_folders.h"
+#include "io/folder_lock.h"
 #include "io/json.h"
 #include "train/children.h"
 #include "train/metrics.h"
-#include "train/run.h"
+#include "train/run_folder.h"
 #include "util/check.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
@@ -27,28 +25,20 @@ namespace fs = std::filesystem;
 
 constexpr auto kPause = std::chrono::milliseconds(100);
 
-// Two sweeps in one folder would train into the same runs.
-class OnlySweep {
- public:
-  explicit OnlySweep(const fs::path& out) : file_(::open((out / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    FEM_CHECK(file_ >= 0, "sweep: expected to write into ", out.string(), ", but that cannot be done");
-    FEM_CHECK(::flock(file_, LOCK_EX | LOCK_NB) == 0, "sweep: another sweep is at work in ", out.string(),
-              "; wait for it, or choose another --out");
-  }
-  ~OnlySweep() { ::close(file_); }
-  OnlySweep(const OnlySweep&) = delete;
-  OnlySweep& operator=(const OnlySweep&) = delete;
-
- private:
-  const int file_;
-};
-
 std::string last_line(const fs::path& log) {
   std::string last;
   std::ifstream file(log);
   for (std::string line; std::getline(file, line);)
     if (!line.empty()) last = line;
   return last.starts_with("fem: ") ? last.substr(5) : last;
+}
+
+// Why a run that was begun in a folder cannot go on as one of this grid: its learning rates were those of another
+// length.
+std::optional<std::string> begun_otherwise(const fs::path& folder, int64_t steps) {
+  const nlohmann::json recipe = recipe_of_run(folder);
+  if (checkpoints_of(folder).empty() || recipe.is_null() || recipe["train"].value("steps", steps) == steps) return {};
+  return "it was begun with train.steps = " + recipe["train"]["steps"].dump() + "; remove " + folder.string();
 }
 
 class Sweep {
@@ -150,6 +140,11 @@ class Sweep {
       Member& member = runs_[key];
       if (member.state != State::kWaiting) continue;
       const fs::path folder = folder_of(member.run);
+      if (const auto reason = begun_otherwise(folder, member.steps)) {
+        fail(member, *reason);
+        choose();
+        return true;
+      }
       fs::create_directories(folder);
       fs::remove(result_path(folder));
       std::vector<std::string> command = options_.program;
@@ -173,12 +168,15 @@ class Sweep {
     } else if (terminated_) {
       member.state = State::kWaiting;  // it has saved what it had and goes on next time
     } else {
-      const std::string error = failure ? *failure + ": " + last_line(folder / "log.txt") : "stopped before its end";
-      results_.add_failed(grid_, member.run, error);
-      member.state = State::kFailed;
-      log_ << "Failed: " << member.run.name << ": " << error << "\n" << std::flush;
+      fail(member, failure ? *failure + ": " + last_line(folder / "log.txt") : "stopped before its end");
     }
     choose();
+  }
+
+  void fail(Member& member, const std::string& error) {
+    results_.add_failed(grid_, member.run, error);
+    member.state = State::kFailed;
+    log_ << "Failed: " << member.run.name << ": " << error << "\n" << std::flush;
   }
 
   size_t all_runs() const { return runs_.size() + unchosen_.size() * grid_.seeds.size(); }
@@ -232,7 +230,7 @@ class Sweep {
 SweepOutcome sweep(const Grid& grid, const SweepOptions& options, std::ostream& log) {
   FEM_CHECK(options.jobs >= 1, "sweep: expected at least one run at a time, got ", options.jobs);
   fs::create_directories(options.out);
-  const OnlySweep only(options.out);
+  const FolderLock only(options.out, "sweep");  // two in one folder would train into the same runs
   return Sweep(grid, options, log).go();
 }
 

@@ -73,8 +73,8 @@ class Task {
 
   // The recipe of the task as it was resolved: {"task": ..., "model": {...}, "data": {...}}.
   virtual nlohmann::json recipe() const = 0;
-  // What must be the same when a run goes on: model, data, tokenizer. All but "data", which may lie elsewhere on
-  // another machine, must also be the same in all processes.
+  // What must be the same when a run goes on, and in all processes: model, data, tokenizer. "files", if there are any:
+  // {"training": [{"name", "checksum"}, ...], ...}, compared by their content and order.
   virtual nlohmann::json identity() const = 0;
 
   // The model's files, into and from a checkpoint's folder; load changes the parameters in place.

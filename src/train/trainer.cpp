@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "fem/io/safetensors.h"
-#include "fem/version.h"
+#include "io/checkpoint_folders.h"
+#include "io/checksums.h"
+#include "train/same_run.h"
 #include "train/trainer_state.h"
 #include "util/check.h"
 #include "util/interrupt.h"
@@ -34,11 +36,6 @@ int64_t micro_batch_of(const TrainOptions& o, int64_t ranks) {
   FEM_CHECK(rows % micro == 0, "train: expected train.micro_batch to divide the ", rows,
             " rows that each process has of a step, got ", micro);
   return micro;
-}
-
-bool is_bfloat16(Precision precision) {
-  const bool has_products = bfloat16_products().starts_with("A");  // AMX or AVX512_BF16
-  return precision == Precision::kBfloat16 || (precision == Precision::kAuto && has_products);
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<TrainedParameter>& parameters) {
@@ -70,13 +67,20 @@ class Autocast {
 
 }  // namespace
 
+TrainOptions saved_options(const fs::path& folder) {
+  const json identity = read_trainer_state(folder / kState).identity;
+  FEM_CHECK(identity.contains("train"), "train: expected ", (folder / kState).string(),
+            " to tell how the run was trained, but it does not; remove that checkpoint");
+  return train_options_from_json(identity["train"]);
+}
+
 Trainer::Trainer(Task& task, const TrainOptions& options, std::shared_ptr<ProcessGroup> group)
     : task_(task),
       options_(options),
       group_(std::move(group)),
       micro_batch_(micro_batch_of(options_, group_->size())),
       micro_batches_(rows_of_a_rank(options_, group_->size()) / micro_batch_),
-      bfloat16_(is_bfloat16(options_.precision)),
+      bfloat16_(resolved(options_.precision) == Precision::kBfloat16),
       parameters_(task.parameters()),
       gradients_(tensors_of(parameters_), group_),
       optimizer_(parameters_, {.learning_rate = options_.learning_rate,
@@ -206,9 +210,17 @@ NamedValues Trainer::validate(bool whole, const OnBatch& on_batch) {
 }
 
 void Trainer::save(const fs::path& folder) const {
-  task_.save(folder);
   Safetensors optimizer;
   optimizer.tensors = optimizer_.state();
+  const auto check_finite = [this](const std::string& name, const at::Tensor& tensor) {
+    FEM_CHECK(finite(tensor), "train: after step ", steps_done_, " ", name,
+              " is not finite, and nothing of it was saved. ",
+              "The last checkpoint is as it was; lower train.learning_rate or train.clip");
+  };
+  for (const TrainedParameter& parameter : parameters_)
+    check_finite("the parameter " + parameter.name, parameter.tensor);
+  for (const auto& [name, tensor] : optimizer.tensors) check_finite("the optimizer's " + name, tensor);
+  task_.save(folder);
   save_safetensors(folder / kOptimizer, optimizer);
   write_trainer_state(folder / kState, {steps_done_, seconds, best, identity()});
 }
@@ -240,7 +252,11 @@ void Trainer::load(const fs::path& folder) {
 
 void Trainer::load_model(const fs::path& folder) {
   const at::NoGradGuard no_grad;
-  if (group_->rank() == 0) task_.load(folder);
+  if (group_->rank() == 0) {
+    const std::string damage = has_checksums(folder) ? damage_in(folder) : "";
+    FEM_CHECK(damage.empty(), "train: ", damage, remedy_for_checkpoint(folder));
+    task_.load(folder);
+  }
   send_to_all_ranks();
 }
 

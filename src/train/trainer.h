@@ -37,7 +37,7 @@ class Trainer {
   // Throws Interrupted in all processes if a signal reached any before the end.
   NamedValues validate(bool whole, const OnBatch& on_batch = {});
 
-  // The task's files, optimizer.safetensors and trainer_state.json.
+  // The task's files, optimizer.safetensors and trainer_state.json. Throws if any number in them is not finite.
   void save(const std::filesystem::path& folder) const;
   // Rank 0 reads, the others are told.
   void load(const std::filesystem::path& folder);
@@ -68,5 +68,8 @@ class Trainer {
   AdamW optimizer_;
   int64_t steps_done_ = 0;
 };
+
+// Those of the run that a checkpoint is of.
+TrainOptions saved_options(const std::filesystem::path& checkpoint);
 
 }  // namespace fem

@@ -135,7 +135,7 @@ class Command(unittest.TestCase):
         self.assertEqual(self.completions("fem", "experiment", "argmax", "--preset", "m"), ["mini"])
         self.assertEqual(self.completions("fem", "completion", ""), ["bash", "zsh", "fish"])
         self.assertEqual(self.completions("fem", "gen"), ["generate"])
-        self.assertEqual(self.completions("fem", "train", "--threads", "2", "--res"), ["--resume"])
+        self.assertEqual(self.completions("fem", "train", "--threads", "2", "--res"), ["--resume", "--resume-from"])
         self.assertEqual(self.completions("fem", "train", "--data", ""), [])
         self.assertEqual(self.completions("fem", "train", "runs"), [])
         recipes = sorted(path.stem for path in (TREE / "configs/lm").glob("1m-*.toml"))

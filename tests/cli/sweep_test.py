@@ -180,7 +180,7 @@ class Sweeping(unittest.TestCase):
             self.assertEqual(command[command.index("--threads") + 1], "1")
         refused = self.fem("sweep", "grid.toml", "--out", "out")
         self.assertEqual(refused.returncode, 1)
-        self.assertIn("another sweep is at work", refused.stderr)
+        self.assertIn(f"out is in use by process {process.pid} on", refused.stderr)
         process.send_signal(signal.SIGTERM)
         output, error = process.communicate(timeout=120)
         self.assertEqual(process.returncode, -signal.SIGTERM, error)
@@ -206,6 +206,18 @@ class Sweeping(unittest.TestCase):
         self.assertEqual(mended.returncode, 0, mended.stderr + mended.stdout)
         self.assertIn("4 are finished already", mended.stdout)
         self.assertEqual(len(self.results("out")), 6 + 4)
+
+    def test_a_run_begun_with_other_steps_is_not_taken_for_one_of_the_grid(self):
+        self.assertEqual(self.fem("sweep", "grid.toml", "--out", "out", "--jobs", 2).returncode, 0)
+        before = self.figures("out")
+        (self.folder / "recipe.toml").write_text(RECIPE.replace("steps = 60", "steps = 90"))
+        result = self.fem("sweep", "grid.toml", "--out", "out", "--jobs", 2)
+        self.assertEqual(result.returncode, 1)
+        errors = [line["error"] for line in self.results("out") if "error" in line]
+        self.assertEqual(len(errors), 4)
+        for error in errors:
+            self.assertIn("it was begun with train.steps = 60; remove out/runs/", error)
+        self.assertEqual({line["run"]: line["measures"] for line in self.results("out") if "error" not in line}, before)
 
     def test_a_bad_grid_is_one_sentence_and_nothing_is_written(self):
         (self.folder / "grid.toml").write_text(GRID.replace("seeds = [1, 2]", "seeds = [0, 1]"))

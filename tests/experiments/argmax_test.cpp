@@ -129,7 +129,7 @@ TEST_F(Argmax, ABegunRunGoesOnOnResumeAndBeginsAnewWithoutIt) {
     const auto stop_after_ten = [&](int64_t step, const NamedValues&) {
       if (step == 10 && !stopped) stopped = std::raise(SIGINT) == 0;
     };
-    const TrainResult half = train([&] { return recipe.make(); }, recipe.train,
+    const TrainResult half = train([&](const auto&) { return recipe.make(); }, recipe.train,
                                    {.out = plan.out / "runs" / "fem-seed0", .on_validation = stop_after_ten}, out);
     EXPECT_FALSE(half.finished);
     const std::vector<ArgmaxResult> results = run_argmax(plan, out);

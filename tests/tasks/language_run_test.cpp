@@ -16,8 +16,8 @@ using testing::fails_with;
 class LanguageRuns : public testing::SmallLanguage {
  protected:
   TrainResult go(const std::string& name, bool resume = false) {
-    return fem::train([this] { return language_task(options, train); }, train, {.out = folder / name, .resume = resume},
-                      log);
+    return fem::train([this](const auto& start) { return language_task(options, train, start); }, train,
+                      {.out = folder / name, .resume = resume}, log);
   }
 
   std::ostringstream log;

@@ -2,6 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <set>
+
+#include "io/checksums.h"
 #include "io/temporary_folder.h"
 
 namespace fem {
@@ -63,6 +66,60 @@ TEST_F(CheckpointFolders, WhatAKilledProcessLeftIsNoCheckpointAndGoes) {
   checkpoints.write(3, content("new"));
   EXPECT_EQ(checkpoints.newest()->step, 3);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder / "checkpoints"), fs::directory_iterator()), 1);
+}
+
+TEST_F(CheckpointFolders, OnlyWhatHasExactlyOurNamesIsOurs) {
+  Checkpoints checkpoints(folder, 1);
+  checkpoints.write(7, content("7"));
+  const fs::path at = folder / "checkpoints";
+  std::set<std::string> foreign;
+  for (const char* name :
+       {"step-foo", "step-1", "step-00000001x", "step--0000001", "step- 0000009", "step-000000012", "old-photos",
+        "unfinished-novel", "old-step-1", "unfinished-step-foo", "aside-step-00000002"})
+    fs::create_directories(at / *foreign.insert(name).first);
+  write(at / *foreign.insert("step-00000009").first, "a file");
+  EXPECT_EQ(checkpoints.newest()->step, 7);
+  EXPECT_EQ(checkpoints_of(folder).size(), 1u);
+  checkpoints.write(8, content("8"));
+  for (const std::string& name : foreign) EXPECT_TRUE(fs::exists(at / name)) << name;
+  EXPECT_FALSE(fs::exists(at / "step-00000007"));
+}
+
+TEST_F(CheckpointFolders, TheNewestIsTheLargestNumberWhateverItsLength) {
+  Checkpoints checkpoints(folder, 9);
+  for (const int64_t step : {99999999999L, 99999999L, 100000000L})
+    checkpoints.write(step, content(std::to_string(step)));
+  EXPECT_EQ(checkpoints.newest()->step, 99999999999);
+  EXPECT_EQ(checkpoints_of(folder).front().step, 99999999);
+}
+
+TEST_F(CheckpointFolders, EveryFlippedBitIsFound) {
+  Checkpoints checkpoints(folder, 1);
+  checkpoints.write(1, [](const fs::path& into) {
+    write(into / "model", std::string(100, 'm'));
+    write(into / "optimizer", "o");
+    write(into / "empty", "");
+  });
+  const fs::path at = checkpoints.at(1);
+  EXPECT_EQ(damage_in(at), "");
+  int64_t flips = 0;
+  for (const char* name : {"model", "optimizer", "checksums"}) {
+    const std::string whole = read(at / name);
+    std::fstream file(at / name, std::ios::in | std::ios::out | std::ios::binary);
+    const auto put = [&](size_t place, char byte) { file.seekp(static_cast<std::streamoff>(place)).put(byte).flush(); };
+    for (size_t bit = 0; bit < 8 * whole.size(); ++bit, ++flips) {
+      put(bit / 8, static_cast<char>(whole[bit / 8] ^ (1 << (bit % 8))));
+      EXPECT_NE(damage_in(at), "") << name << " bit " << bit;
+      put(bit / 8, whole[bit / 8]);
+    }
+    for (size_t size = whole.size(); size-- > 0;) {
+      fs::resize_file(at / name, size);
+      EXPECT_NE(damage_in(at), "") << name << " cut to " << size;
+    }
+    write(at / name, whole);
+  }
+  EXPECT_GT(flips, 1500);
+  EXPECT_EQ(damage_in(at), "");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error_text.h"
+#include "train/same_run.h"
 
 namespace fem {
 namespace {

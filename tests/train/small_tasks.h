@@ -112,4 +112,20 @@ class ClimbTask : public SmallTask {
   int64_t interrupted_row_;  // once
 };
 
+// One step leaves a weight that is not finite, although its loss and its gradient are: what an overflowing update does.
+class BreakTask : public ClimbTask {
+ public:
+  explicit BreakTask(int64_t step) : ClimbTask(1), step_(step) {}
+
+  Weighted loss(const Rows& rows) override {
+    const at::NoGradGuard no_grad;
+    if (rows.first == step_) at::Tensor(weights).fill_(std::numeric_limits<float>::infinity());
+    const at::AutoGradMode grad(true);
+    return {-weights.clamp(-1e6, 1e6).sum(), static_cast<double>(rows.count)};
+  }
+
+ private:
+  const int64_t step_;
+};
+
 }  // namespace fem::testing

@@ -8,6 +8,7 @@
 #include "io/temporary_folder.h"
 #include "parallel/ranks.h"
 #include "support/error_text.h"
+#include "train/same_run.h"
 #include "train/small_tasks.h"
 
 namespace fem {

@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "fem/version.h"
+#include "io/folder_lock.h"
 #include "io/jsonl.h"
 #include "tasks/table.h"
 #include "train/run.h"
@@ -69,7 +70,7 @@ std::optional<ArgmaxResult> train(const ArgmaxPlan& plan, const ArgmaxConfig& co
   };
   const Recipe recipe = recipe_from_json(argmax_recipe(config));
   std::ostream silent(nullptr);  // the plan has been told, the progress line has the rest
-  const TrainResult result = fem::train([&] { return recipe.make(); }, recipe.train,
+  const TrainResult result = fem::train([&](const auto& start) { return recipe.make(start); }, recipe.train,
                                         {.out = folder,
                                          .resume = plan.resume,
                                          .label = config.mixer + " seed " + std::to_string(config.seed),
@@ -114,6 +115,8 @@ void print_cost(const ArgmaxPlan& plan, const std::vector<ArgmaxConfig>& pending
 
 std::vector<ArgmaxResult> run_argmax(const ArgmaxPlan& plan, std::ostream& out) {
   check(plan);
+  std::filesystem::create_directories(plan.out);
+  const FolderLock only(plan.out, "experiment");
   const std::filesystem::path file = plan.out / "results.jsonl";
   std::vector<ArgmaxResult> results;
   std::vector<ArgmaxConfig> pending;

@@ -160,8 +160,8 @@ const TaskEntry& argmax_entry() {
   static const TaskEntry entry{
       .name = "argmax",
       .summary = "return every channel's largest value by one read",
-      .make = [](const json& recipe,
-                 const TrainOptions& train) { return argmax_task(argmax_options_from_json(recipe), train); },
+      .make = [](const json& recipe, const TrainOptions& train,
+                 const fs::path&) { return argmax_task(argmax_options_from_json(recipe), train); },
       .parameters =
           [](const json& recipe) {
             const ArgmaxOptions options = argmax_options_from_json(recipe);
