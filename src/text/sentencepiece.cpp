@@ -108,8 +108,7 @@ class SentencePieceTokenizer : public Tokenizer {
     for (int id = 0; id < processor_.GetPieceSize(); ++id) surfaces_.push_back(surface_of(id));
     const std::vector<std::string> letter = processor_.EncodeAsPieces("a");
     adds_space_ = !letter.empty() && letter.front().starts_with(kSpaceMark);
-    // The same model with the other add_dummy_prefix: of a field that is there twice the later one holds.
-    const auto status = other_.LoadFromSerializedProto(model_ + "\x1a\x02\x18" + (adds_space_ ? '\0' : '\1'));
+    const auto status = other_.LoadFromSerializedProto(with_dummy_prefix(model_, !adds_space_));
     FEM_CHECK(status.ok(), reason_of(status));
     drops_space_ = is_dropped(" ");
     for (size_t i = 0; i < kSpaceMark.size(); ++i) {

@@ -46,6 +46,8 @@ class Message {
     FEM_CHECK(false, "it is not a protocol buffer");
   }
 
+  size_t left() const { return rest_.size(); }  // bytes
+
  private:
   std::string_view take(uint64_t size) {
     FEM_CHECK(size <= rest_.size(), "it is cut short");
@@ -145,6 +147,18 @@ void check_sentencepiece_model(std::string_view model) {
       check_normalizer(*field->bytes);
   }
   FEM_CHECK(pieces >= 1 && pieces <= kLargestVocabulary, "expected 1 to ", kLargestVocabulary, " pieces, got ", pieces);
+}
+
+std::string with_dummy_prefix(std::string_view model, bool adds_space) {
+  constexpr uint32_t kSelfTest = 4;
+  std::string changed;
+  Message message(model);
+  for (size_t begin = 0, end = 0; const auto field = message.next(); begin = end) {
+    end = model.size() - message.left();
+    if (field->number != kSelfTest) changed += model.substr(begin, end - begin);
+  }
+  // A second normalizer_spec with add_dummy_prefix alone: of a field that is there twice the later one holds.
+  return changed + "\x1a\x02\x18" + (adds_space ? '\1' : '\0');
 }
 
 }  // namespace fem

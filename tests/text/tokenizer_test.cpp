@@ -180,6 +180,7 @@ const std::vector<std::unordered_map<std::string, std::string>>& foreign_setting
       {{"normalization_rule_name", "nmt_nfkc"}, {"remove_extra_whitespaces", "true"}},
       {{"normalization_rule_name", "nmt_nfkc"}, {"remove_extra_whitespaces", "true"}, {"add_dummy_prefix", "false"}},
       {{"remove_extra_whitespaces", "true"}},
+      {{"self_test_sample_size", "5"}},  // of which the model says what it makes
   };
   return settings;
 }
