@@ -2,8 +2,10 @@
 
 #include "data/documents.h"
 #include "evaluate/tasks.h"
+#include "io/checksums.h"
 #include "readers.h"
 #include "train/metrics.h"
+#include "train/same_run.h"
 #include "train/sweep.h"
 #include "train/trainer_state.h"
 
@@ -42,14 +44,14 @@ void trainer_state(const std::string& bytes) {
   check_same_run(state.identity, now);
 }
 
+void checksums(const std::string& bytes) { damage_in(file_of(bytes, "checksums").parent_path()); }
+
 }  // namespace
 
 const std::vector<Reader>& run_readers() {
-  static const std::vector<Reader> readers{{"documents", documents},
-                                           {"task", task},
-                                           {"metrics", metrics},
-                                           {"results", results},
-                                           {"trainer_state", trainer_state}};
+  static const std::vector<Reader> readers{
+      {"documents", documents},         {"task", task},          {"metrics", metrics}, {"results", results},
+      {"trainer_state", trainer_state}, {"checksums", checksums}};
   return readers;
 }
 

@@ -74,10 +74,8 @@ TokenStream validation_of(const LanguageOptions& run, const TokenizerPtr& tokeni
   try {
     return prepare_corpus(corpus, tokenizer).validation;
   } catch (const c10::Error& error) {
-    FEM_CHECK(
-        false, error.what_without_backtrace(),
-        " (the run's own validation text was looked for; start eval in the folder where it was trained, or name a "
-        "text with --data)");
+    FEM_CHECK(false, error.what_without_backtrace(),
+              " (the run's own validation text was looked for; name a text with --data)");
   }
 }
 

@@ -46,6 +46,7 @@ std::map<std::string, std::string> read_checksums(const fs::path& folder) {
   for (std::string line; std::getline(file, line);) {
     const bool whole = line.size() > kDigits + kGap.size() && line.substr(kDigits, kGap.size()) == kGap &&
                        line.find_first_not_of("0123456789abcdef") == kDigits && !file.eof() &&
+                       line.find('/') == std::string::npos &&  // of this folder, not /dev/zero
                        known.emplace(line.substr(kDigits + kGap.size()), line.substr(0, kDigits)).second;
     if (!whole) return {};
   }

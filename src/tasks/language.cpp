@@ -132,7 +132,7 @@ class LanguageTask final : public Task {
     CorpusOptions& data = found.corpus;
     data.train = absolute(data.train);
     data.validation = absolute(data.validation);
-    data.cache = absolute({data.cache.string()}).front();
+    if (!data.cache.empty()) data.cache = absolute({data.cache.string()}).front();
     if (fs::exists(data.tokenizer)) data.tokenizer = absolute({data.tokenizer}).front();
     visit_language_data(
         found, [&](const char* name, const auto& value, const char*) { write_option(out["data"][name], value); });

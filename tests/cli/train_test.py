@@ -382,7 +382,8 @@ class Training(unittest.TestCase):
 
     def begin(self, out, *words, sets=()):
         """A run that has begun its first step, and would take for ever."""
-        words = [word for change in ("train.steps=100000", "train.checkpoint_every=0", *sets) for word in ("--set", change)]
+        changes = ("train.steps=100000", "train.checkpoint_every=0", *sets)
+        words = [word for change in changes for word in ("--set", change)]
         process = subprocess.Popen(
             words_of("train", "tiny.toml", "--data", "texts", "--out", out, *words),
             cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -462,8 +463,8 @@ class Training(unittest.TestCase):
         self.assert_error(result, "cannot be made: Not a directory", "--set data.cache=DIR")
 
     def test_what_does_not_fit_into_memory_is_told_with_the_remedy(self):
-        remedy = "lower train.micro_batch (it is 100,000,000 rows), or set train.recompute=true"
-        self.assert_error(self.train("run", "--set", "train.batch=100000000"), "a step takes at least", remedy)
+        remedy = "lower train.micro_batch (it is 16,000,000 rows), or set train.recompute=true"
+        self.assert_error(self.train("run", "--set", "train.batch=16000000"), "a step takes at least", remedy)
         result = self.train("run", "--set", "model.n_embd=65536", "--set", "model.n_layer=96")
         self.assert_error(result, "parameters take", "train a smaller model")
         # What the estimate could not know: less may be allocated than there is.

@@ -93,6 +93,11 @@ TEST_F(CheckpointFolders, TheNewestIsTheLargestNumberWhateverItsLength) {
   EXPECT_EQ(checkpoints_of(folder).front().step, 99999999);
 }
 
+TEST_F(CheckpointFolders, AListOfChecksumsLeadsToNoOtherFolder) {
+  write(folder / "checksums", std::string(32, '0') + "  /dev/zero\n");
+  EXPECT_NE(damage_in(folder).find("checksums is damaged"), std::string::npos);
+}
+
 TEST_F(CheckpointFolders, EveryFlippedBitIsFound) {
   Checkpoints checkpoints(folder, 1);
   checkpoints.write(1, [](const fs::path& into) {
