@@ -344,8 +344,9 @@ def test_what_a_vocabulary_has_beyond_the_tokenizers_is_never_predicted(tmp_path
     large.save_pretrained(tmp_path)
     loaded = LanguageModel.from_pretrained(tmp_path)
     assert (loaded.config.vocab_size, loaded.token_count) == (300, 257)
+    tokens = some_tokens()
     for model in (large, loaded):
-        assert torch.equal(model(some_tokens()), small(some_tokens()))
+        assert torch.equal(model(tokens), small(tokens))
         options = {"max_tokens": 30, "temperature": 1.5, "repetition_penalty": 1.2}
         assert model.generate("To be", **options) == small.generate("To be", **options)
         assert model.loglikelihood("To be", " or not") == small.loglikelihood("To be", " or not")

@@ -91,7 +91,10 @@ def test_strided_input() -> None:
         ({"attention_mask": torch.ones(2, 4).bool()}, r"expected mask as bool \[B=2, T=5\] .*, got Bool \[2, 4\]"),
         ({"attention_mask": torch.ones(2, 1, 5, 5).bool()}, r"expected mask as bool \[B=2, T=5\] .* \[2, 1, 5, 5\]"),
         ({"cu_seqlens": torch.tensor([0, 5])}, r"expected x of shape \[1, T, D\], got \[2, 5, 32\]"),
-        ({"cu_seqlens": torch.tensor([0.0, 5.0])}, "expected cu_seqlens as int32 or int64"),
+        (
+            {"hidden_states": torch.ones(1, 5, WIDTH), "cu_seqlens": torch.tensor([0.0, 5.0])},
+            "expected cu_seqlens as int32 or int64",
+        ),
         ({"output_attentions": True}, "output_attentions is not available"),
     ],
 )

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import ops_cases
 import torch
+from fem import LanguageModel
 from ops_cases import CASES, Case, gradient_operator, uniform
 from small_models import model_config
 from support import WIDTH, small_config
@@ -97,6 +98,8 @@ def project_calls() -> list[Valid]:
 def layer_calls(folder: Path) -> list[Valid]:
     config = small_config().to_json()
     backbone = model_config().backbone_json()
+    model = json.dumps(vars(model_config()))
+    LanguageModel(model_config()).save_pretrained(folder / "model")
 
     def weights(of: str, text: str) -> list[Tensor]:
         torch.manual_seed(0)
@@ -139,7 +142,10 @@ def layer_calls(folder: Path) -> list[Valid]:
         "check_free_for_model": lambda: {"folder": str(folder)},
         "backbone_parameters": lambda: {"config": backbone},
         "initialize_backbone": lambda: {"parameters": weights("backbone", backbone), "config": backbone},
-        "language_model_config": lambda: {"config": json.dumps(vars(model_config()))},
+        "language_model_config": lambda: {"config": model},
+        "language_model_parameters": lambda: {"config": model},
+        "model_folder_config": lambda: {"text": (folder / "model/config.json").read_text()},
+        "load_language_model": lambda: {"folder": str(folder / "model")},
     }  # fmt: skip
     return [Valid(name, operator(name), arguments) for name, arguments in table.items()]
 

@@ -215,7 +215,10 @@ class Training(unittest.TestCase):
                 processes.append(
                     subprocess.Popen(
                         words_of(*command, "--out", out, *resume),
-                        cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                        cwd=self.folder,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
                     )  # fmt: skip
                 )
                 time.sleep(chance.uniform(0, 0.05))
