@@ -1,7 +1,6 @@
 #include "data/sampler.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 
@@ -19,29 +18,24 @@ PackedRows packed(const at::Tensor& tokens, const at::Tensor& targets, int64_t l
   return {tokens.unsqueeze(0), targets.unsqueeze(0), at::cat({begins.nonzero().flatten(), end})};
 }
 
-}  // namespace
-
-Sampler::Sampler(const TokenStream& stream, int64_t length, uint64_t seed)
-    : stream_(stream), length_(length), seed_(seed) {
+// One row less than would fit, so that every epoch can begin anywhere in the first row.
+int64_t rows_per_epoch_of(const TokenStream& stream, int64_t length) {
   FEM_CHECK(length >= 1, "sampler: expected rows of at least one token, got ", length);
   FEM_CHECK(stream.size() > length, "sampler: a row of ", length, " tokens needs ", length + 1, ", but the text has ",
             stream.size(), "; give more text or shorter rows");
+  return std::max<int64_t>((stream.size() - length) / length, 1);
 }
 
-// One row less than would fit, so that every epoch can begin anywhere in the first row.
-int64_t Sampler::rows_per_epoch() const { return std::max<int64_t>((stream_.size() - length_) / length_, 1); }
+}  // namespace
+
+Sampler::Sampler(const TokenStream& stream, int64_t length, uint64_t seed)
+    : stream_(stream), length_(length), rows_(rows_per_epoch_of(stream, length)), order_(rows_, seed) {}
 
 int64_t Sampler::begin_of(int64_t row) const {
-  FEM_CHECK(row >= 0, "sampler: expected a row from 0, got ", row);
-  const int64_t rows = rows_per_epoch(), epoch = row / rows;
-  if (epoch != epoch_) {
-    const uint64_t mixed = splitmix64(splitmix64(seed_) + static_cast<uint64_t>(epoch));
-    order_ = at::randperm(rows, at::detail::createCPUGenerator(mixed), at::kLong);
-    const int64_t spare = stream_.size() - 1 - rows * length_;
-    offset_ = static_cast<int64_t>(splitmix64(mixed) % static_cast<uint64_t>(std::min(spare, length_ - 1) + 1));
-    epoch_ = epoch;
-  }
-  return offset_ + order_.const_data_ptr<int64_t>()[row % rows] * length_;
+  const auto [item, epoch_seed] = order_.of(row);
+  const int64_t spare = stream_.size() - 1 - rows_ * length_;
+  const auto places = static_cast<uint64_t>(std::min(spare, length_ - 1) + 1);
+  return static_cast<int64_t>(splitmix64(epoch_seed) % places) + item * length_;
 }
 
 PackedRows Sampler::rows(int64_t first, int64_t count, int64_t stride) const {

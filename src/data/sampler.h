@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "data/order.h"
 #include "data/token_stream.h"
 
 namespace fem {
@@ -14,23 +15,19 @@ struct PackedRows {
   at::Tensor cu_seqlens;       // [n + 1] int64: every row and every document begins a sequence of its own
 };
 
-// Which rows of a stream are read when: a pure function of seed and index, so that a run can go on from any row and be
-// shared by any number of processes. Every epoch reads each row once, in an order and from an offset of its own.
+// Which rows of a stream are read when. Every epoch reads each row once, in an order and from an offset of its own.
 class Sampler {
  public:
   Sampler(const TokenStream& stream, int64_t length, uint64_t seed);
 
-  int64_t rows_per_epoch() const;
+  int64_t rows_per_epoch() const { return rows_; }
   int64_t begin_of(int64_t row) const;                                      // where a row begins in the stream
   PackedRows rows(int64_t first, int64_t count, int64_t stride = 1) const;  // first, first + stride, ...
 
  private:
   const TokenStream& stream_;
-  int64_t length_;
-  uint64_t seed_;
-  mutable int64_t epoch_ = -1;  // whose order is in memory
-  mutable at::Tensor order_;
-  mutable int64_t offset_ = 0;
+  int64_t length_, rows_;
+  EpochOrder order_;
 };
 
 // Tokens [begin, begin + count) and their targets as one packed row, for reading a stream from its start to its end.
