@@ -38,6 +38,14 @@ json to_json(const LanguageModelOptions& options) {
   return out;
 }
 
+json to_json(const BackboneOptions& options) {
+  json out = json::object();
+  visit_backbone_options(options,
+                         [&](const char* name, const auto& value, const char*) { write_option(out[name], value); });
+  out["mixer"] = mixer_table(options.mixer);
+  return out;
+}
+
 LanguageModelOptions language_model_options_from_json(const json& in) {
   const std::string whose = "language model options";
   LanguageModelOptions options;

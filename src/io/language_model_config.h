@@ -13,6 +13,7 @@ namespace fem {
 inline constexpr std::array<std::string_view, 2> kFromTheModel{"n_embd", "n_head"};
 
 nlohmann::json to_json(const LanguageModelOptions& options);
+nlohmann::json to_json(const BackboneOptions& options);
 
 // Absent fields keep their defaults; an unknown field or a value of the wrong type is an error.
 LanguageModelOptions language_model_options_from_json(const nlohmann::json& json);

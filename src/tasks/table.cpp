@@ -5,13 +5,14 @@
 #include "io/options_json.h"
 #include "tasks/argmax/task.h"
 #include "tasks/language.h"
+#include "tasks/mad/task.h"
 
 namespace fem {
 
 using nlohmann::json;
 
 const std::vector<const TaskEntry*>& all_tasks() {
-  static const std::vector<const TaskEntry*> tasks{&language_entry(), &argmax_entry()};
+  static const std::vector<const TaskEntry*> tasks{&language_entry(), &argmax_entry(), &mad_entry()};
   return tasks;
 }
 

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 
-#include "fem/io/safetensors.h"
-#include "io/atomic_file.h"
 #include "io/options_json.h"
 #include "tasks/argmax/examples.h"
 #include "tasks/argmax/model.h"
+#include "tasks/parameter_file.h"
 #include "util/table.h"
 
 namespace fem {
@@ -64,25 +63,8 @@ class ArgmaxTask final : public Task {
   json recipe() const override { return to_json(options_); }
   json identity() const override { return recipe(); }
 
-  void save(const fs::path& folder) const override {
-    fs::create_directories(folder);
-    Safetensors content;
-    for (const auto& [name, tensor] : model_.parameters()) content.tensors[name] = tensor.detach();
-    save_safetensors(folder / kModel, content);
-    write_atomically(folder / "config.json", [&](std::ostream& file) { file << recipe().dump(2) << "\n"; });
-  }
-
-  void load(const fs::path& folder) override {
-    const at::NoGradGuard no_grad;
-    const Safetensors content = load_safetensors(folder / kModel);
-    for (const auto& [name, parameter] : model_.parameters()) {
-      const auto found = content.tensors.find(name);
-      FEM_CHECK(found != content.tensors.end() && found->second.sizes() == parameter.sizes(),
-                "argmax: expected a tensor '", name, "' of shape ", shape_of(parameter), " in ",
-                (folder / kModel).string(), "; remove that checkpoint");
-      at::Tensor(parameter).copy_(found->second);
-    }
-  }
+  void save(const fs::path& folder) const override { save_parameters(folder, named(), recipe()); }
+  void load(const fs::path& folder) override { load_parameters(folder, "argmax", named()); }
 
   std::pair<std::string, int64_t> units_of_a_row() const override { return {"examples", 1}; }
 
@@ -92,7 +74,7 @@ class ArgmaxTask final : public Task {
   }
 
  private:
-  static constexpr const char* kModel = "model.safetensors";
+  NamedParameters named() const { return {model_.parameters().begin(), model_.parameters().end()}; }
 
   static at::Tensor squared_error(const at::Tensor& prediction, const ArgmaxBatch& batch) {
     return at::mse_loss(prediction, batch.target, at::Reduction::Sum);
