@@ -188,6 +188,7 @@ class Training(unittest.TestCase):
         self.assertGreaterEqual(between, KILLS // 3, "too few kills fell between two checkpoints")
         (self.folder / "parts").mkdir(exist_ok=True)
         finish()
+        print(f"{KILLS} kills of {command[1]}, {between} between two checkpoints: every run ended bit for bit as whole")
 
     def result(self, run):
         """What is left of a run, but for the clock."""
@@ -233,6 +234,7 @@ class Training(unittest.TestCase):
             self.assertEqual(self.losses(out), self.losses("whole"))
             self.assertEqual(*(self.result(run) for run in (out, "whole")))
             shutil.rmtree(self.folder / out)
+        print(f"{PAIRS} pairs of trainings in one folder: one of each went on, no checkpoint is torn")
 
     def test_a_folder_is_all_that_a_run_needs_to_go_on(self):
         steps = ["--set", "train.keep_checkpoints=99"]
