@@ -1,7 +1,6 @@
-"""fem train, eval and generate from outside: kills, signals, several processes, bad files.
+"""fem train, eval and generate from outside: kills, several processes, memory, bad files.
 
 Usage: train_test.py path/to/fem [--kills N] (how often training is killed; 200 takes some minutes)
-                                 [--pairs N] (of trainings that start in one folder; 50 take some minutes)
                                  [--steps N] (of the run whose memory is watched; 10,000 take some minutes)
 """
 
@@ -11,104 +10,16 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 from pathlib import Path
 
-FEM = ""
-KILLS = 6
-STEPS = 500
-PAIRS = 3
-TINY = """
-task = "language"
-[model]
-n_embd = 32
-n_head = 2
-n_layer = 2
-mlp_width = 48
-[model.mixer]
-conv_hidden = 8
-[data]
-cache = "cache"
-length = 64
-[train]
-steps = 12
-batch = 4
-warmup_steps = 4
-learning_rate = 1e-2
-validate_every = 5
-checkpoint_every = 1
-log_every = 1
-precision = "float32"
-"""
+from training import TINY, TrainingCase, main, words_of
 
-ARGMAX = """
-task = "argmax"
-[model]
-dim = 16
-heads = 2
-[data]
-length = 24
-validation_examples = 96
-[train]
-steps = 12
-batch = 16
-learning_rate = 1e-2
-validate_every = 3
-checkpoint_every = 1
-log_every = 1
-keep_best = true
-precision = "float32"
-"""
+NUMBERS = {"kills": 6, "steps": 500}
 
 
-def words_of(*words):
-    return [FEM, *map(str, words), "--threads", "1"]
-
-
-class Training(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        (self.folder / "tiny.toml").write_text(TINY)
-        (self.folder / "argmax.toml").write_text(ARGMAX)
-        (self.folder / "texts").mkdir()
-        for i in range(8):
-            lines = [f"{i} times {j} is {i * j}.\n" for j in range(60)]
-            (self.folder / "texts" / f"{i}.txt").write_text("".join(lines))
-
-    def fem(self, *words, **options):
-        return subprocess.run(words_of(*words), cwd=self.folder, capture_output=True, text=True, timeout=300, **options)
-
-    def train(self, out, *words, **options):
-        return self.fem("train", "tiny.toml", "--data", "texts", "--out", out, *words, **options)
-
-    def steps_saved(self, run):
-        return max((int(path.name[5:]) for path in (self.folder / run / "checkpoints").glob("step-*")), default=0)
-
-    def weights(self, run):
-        return (max((self.folder / run / "checkpoints").glob("step-*")) / "model.safetensors").read_bytes()
-
-    def metrics(self, run, kind):
-        lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
-        return [line for line in lines if line["kind"] == kind]
-
-    def losses(self, run):
-        return {line["step"]: line["loss"] for line in self.metrics(run, "train")}
-
-    def assert_error(self, result, *parts):
-        self.assertEqual(result.returncode, 1, result.stderr)
-        last = result.stderr.strip().splitlines()[-1]
-        self.assertTrue(last.startswith("fem: "), result.stderr)
-        self.assertNotIn("Exception raised from", result.stderr)
-        for part in parts:
-            self.assertIn(part, last)
-
+class Training(TrainingCase):
     def test_a_run_ends_with_a_model_a_curve_and_text(self):
         result = self.train("run")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -162,7 +73,7 @@ class Training(unittest.TestCase):
             shutil.rmtree(self.folder / "parts")
 
         between = 0
-        for kill in range(KILLS):
+        for kill in range(NUMBERS["kills"]):
             (self.folder / "parts").mkdir(exist_ok=True)
             before = self.steps_saved("parts")
             process = subprocess.Popen(
@@ -185,184 +96,11 @@ class Training(unittest.TestCase):
             between += before < self.steps_saved("parts") < 12 and process.returncode != 0
             if process.returncode == 0 or self.steps_saved("parts") > 6:
                 finish()
-        self.assertGreaterEqual(between, KILLS // 3, "too few kills fell between two checkpoints")
+        self.assertGreaterEqual(between, NUMBERS["kills"] // 3, "too few kills fell between two checkpoints")
         (self.folder / "parts").mkdir(exist_ok=True)
         finish()
-        print(f"{KILLS} kills of {command[1]}, {between} between two checkpoints: every run ended bit for bit as whole")
-
-    def result(self, run):
-        """What is left of a run, but for the clock."""
-        result = json.loads((self.folder / run / "result.json").read_text())
-        self.assertGreater(result.pop("seconds"), 0)
-        return result
-
-    def checkpoints(self, run):
-        """Step -> what its model and optimizer are, to the last bit."""
-        return {
-            path.name: [(path / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
-            for path in (self.folder / run / "checkpoints").iterdir()
-        }
-
-    def test_of_two_trainings_in_one_folder_one_goes_on(self):
-        command = ["train", "tiny.toml", "--data", "texts", "--plain", "--set", "train.steps=30"]
-        command += ["--set", "train.keep_checkpoints=99"]
-        self.assertEqual(self.fem(*command, "--out", "whole").returncode, 0)
-        chance = random.Random(0)
-        for pair in range(PAIRS):
-            out = f"pair-{pair}"
-            resume = ["--resume"] if pair % 2 else []
-            processes = []
-            for _ in range(2):
-                processes.append(
-                    subprocess.Popen(
-                        words_of(*command, "--out", out, *resume),
-                        cwd=self.folder,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.PIPE,
-                        text=True,
-                    )  # fmt: skip
-                )
-                time.sleep(chance.uniform(0, 0.05))
-            errors = [process.communicate(timeout=300)[1] for process in processes]
-            codes = [process.returncode for process in processes]
-            self.assertEqual(sorted(codes), [0, 1], errors)
-            winner, loser = codes.index(0), codes.index(1)
-            last = errors[loser].strip().splitlines()[-1]
-            holder = f"(process {processes[winner].pid} on|another process)"
-            self.assertRegex(last, f"^fem: train: {out} is in use by {holder}")
-            self.assertEqual(self.checkpoints(out), self.checkpoints("whole"))
-            self.assertEqual(self.losses(out), self.losses("whole"))
-            self.assertEqual(*(self.result(run) for run in (out, "whole")))
-            shutil.rmtree(self.folder / out)
-        print(f"{PAIRS} pairs of trainings in one folder: one of each went on, no checkpoint is torn")
-
-    def test_a_folder_is_all_that_a_run_needs_to_go_on(self):
-        steps = ["--set", "train.keep_checkpoints=99"]
-        self.assertEqual(self.train("whole", *steps, "--plain").returncode, 0)
-        for words in (["parts", "--resume"], ["--resume", "parts"], ["--out", "parts", "--resume"]):
-            shutil.copytree(self.folder / "whole", self.folder / "parts")
-            for path in (self.folder / "parts" / "checkpoints").iterdir():
-                if int(path.name[5:]) > 5:
-                    shutil.rmtree(path)
-            elsewhere = self.folder / "elsewhere"
-            elsewhere.mkdir(exist_ok=True)
-            words = [f"../{word}" if word == "parts" else word for word in words]
-            result = subprocess.run(
-                words_of("train", *words, "--plain"), cwd=elsewhere, capture_output=True, text=True, timeout=300
-            )
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("Goes on after step 5", result.stdout)
-            self.assertEqual(self.checkpoints("parts"), self.checkpoints("whole"))
-            shutil.rmtree(self.folder / "parts")
-        again = self.fem("train", "whole", "--out", "again", "--plain")
-        self.assertEqual(again.returncode, 0, again.stderr)
-        self.assertEqual(self.checkpoints("again"), self.checkpoints("whole"))
-        nothing = self.fem("train")
-        self.assertEqual(nothing.returncode, 2)
-        self.assertIn("RECIPE, or --resume with the folder of a run, is required", nothing.stderr)
-        self.assert_error(self.fem("train", "whole"), "add --resume to go on with its run, or --out")
-        self.assert_error(self.fem("train", "texts", "--resume"), "texts/config.json")
-
-        # More steps, also from the folder alone.
-        result = self.fem("train", "whole", "--resume", "--plain", "--set", "train.steps=15")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("train.steps was 12 and is now 15", result.stdout)
-        self.assertEqual(sorted(self.losses("whole")), list(range(1, 16)))
-
-    def test_a_run_knows_its_text_by_content(self):
-        cut = ["--set", "train.checkpoint_every=0"]
-        self.assertEqual(self.train("run", "--plain", *cut).returncode, 0)
-        texts = self.folder / "texts"
-        more = ["--resume", "--plain", "--set", "train.steps=13"]
-
-        def resume(*data):
-            run = self.folder / "other"
-            shutil.rmtree(run, ignore_errors=True)
-            shutil.copytree(self.folder / "run", run)
-            return self.fem("train", "tiny.toml", "--data", *data, "--out", "other", *cut, *more)
-
-        # The same text elsewhere, newer, and named file by file, is the same.
-        shutil.copytree(texts, self.folder / "moved")
-        for data in (["moved"], [f"texts/{i}.txt" for i in range(8)], ["moved/*.txt"]):
-            result = resume(*data)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("Goes on after step 12", result.stdout)
-
-        def expect(change, sentence, data="changed"):
-            shutil.rmtree(self.folder / "changed", ignore_errors=True)
-            shutil.copytree(texts, self.folder / "changed")
-            change(self.folder / "changed")
-            self.assert_error(resume(data), "its training text is another: " + sentence)
-
-        def one_letter(folder):
-            text = (folder / "3.txt").read_text()
-            (folder / "3.txt").write_text(text.replace("times", "timeS", 1))
-
-        def swap(folder):
-            (folder / "a").write_text((folder / "1.txt").read_text())
-            (folder / "1.txt").write_text((folder / "2.txt").read_text())
-            (folder / "a").replace(folder / "2.txt")
-
-        expect(one_letter, '"3.txt" changed')
-        expect(lambda folder: (folder / "4.txt").unlink(), '"4.txt" is no longer there')
-        expect(lambda folder: (folder / "9.txt").write_text("9 is new."), '"9.txt" was not there')
-        expect(swap, "the files come in another order")
-        self.assertEqual(self.steps_saved("other"), 12)
-
-    def test_begins_with_the_weights_and_the_tokenizer_of_another_model(self):
-        pieces = ["--tokenizer", "sentencepiece:285"]
-        self.assertEqual(self.train("first", "--plain", *pieces, "--set", "train.steps=30").returncode, 0)
-        (self.folder / "more.txt").write_text("".join(f"{i} plus {i} is {2 * i}.\n" for i in range(200)))
-        init = ["--init-from", "first", "--plain", "--set", "train.warmup_steps=0", "--set", "train.learning_rate=1e-6"]
-        more = ["train", "tiny.toml", "--data", "texts", "--out"]
-        result = self.fem(*more, "second", *init)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        last = {name: json.loads(self.saved(name, "tokenizer.json")) for name in ("first", "second")}
-        self.assertEqual(last["first"], last["second"])
-        self.assertLess(self.losses("second")[1], self.losses("first")[1] - 1)
-        # Without the first model, which it no longer needs.
-        for path in (self.folder / "second" / "checkpoints").glob("step-00000012"):
-            shutil.rmtree(path)
-        before = self.result("second")
-        (self.folder / "second" / "result.json").unlink()
-        (self.folder / "first").rename(self.folder / "gone")
-        result = self.fem("train", "second", "--resume", "--plain")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(self.result("second"), before)
-
-        init[1] = "gone"
-        self.assert_error(self.fem(*more, "wide", *init, "--set", "model.n_embd=64"), "model/n_embd is 32 in", "but 64")
-        self.assert_error(self.fem(*more, "deep", *init, "--set", "model.n_layer=3"), "model/n_layer is 2 in", "but 3")
-        self.assert_error(self.fem(*more, "both", *init, *pieces), "--init-from brings the tokenizer of its model")
-        init[1] = "texts"
-        self.assert_error(self.fem(*more, "none", *init), "texts/tokenizer.json cannot be read")
-
-    def saved(self, run, name):
-        return (max((self.folder / run / "checkpoints").glob("step-*")) / name).read_text()
-
-    def test_a_flipped_bit_anywhere_in_a_checkpoint_is_found(self):
-        self.assertEqual(self.train("run", "--plain").returncode, 0)
-        newest = self.folder / "run" / "checkpoints" / "step-00000012"
-        chance = random.Random(0)
-        for path in sorted(newest.iterdir()):
-            whole = path.read_bytes()
-            for _ in range(3):
-                flipped = bytearray(whole)
-                flipped[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
-                path.write_bytes(flipped)
-                damaged = [self.train("run", "--resume", "--plain", "--set", "train.steps=13")]
-                if path.name in ("config.json", "model.safetensors", "tokenizer.json"):
-                    damaged.append(self.fem("generate", "run", "--prompt", "a", "--max-tokens", 1))
-                for result in damaged:
-                    self.assert_error(result, str(newest.relative_to(self.folder)), "step")
-            path.write_bytes(whole)
-        (newest / "model.safetensors").write_bytes(b"")
-        self.assert_error(self.fem("train", "run", "--resume"), "add --resume-from 11")
-        result = self.fem("train", "run", "--resume-from", 11, "--plain")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("Goes on after step 11", result.stdout)
-        self.assertTrue((newest.parent / "aside-step-00000012").is_dir())
-        self.assertEqual(self.fem("generate", "run", "--prompt", "a", "--max-tokens", 1).returncode, 0)
+        kills = f"{NUMBERS['kills']} kills of {command[1]}, {between} between two checkpoints"
+        print(f"{kills}: every run ended bit for bit as whole")
 
     def test_a_run_of_any_task_ends_with_its_measures(self):
         result = self.fem("train", "argmax.toml", "--out", "run")
@@ -384,75 +122,6 @@ class Training(unittest.TestCase):
         self.assertEqual(max(accuracy), best + 2)
         self.assertEqual((self.result("run")["step"], self.result("run")["measured_step"]), (best + 2, best))
         self.assertIn(f"(the best, after step {best})", result.stdout)
-
-    def begin(self, out, *words, sets=()):
-        """A run that has begun its first step, and would take for ever."""
-        changes = ("train.steps=100000", "train.checkpoint_every=0", *sets)
-        words = [word for change in changes for word in ("--set", change)]
-        process = subprocess.Popen(
-            words_of("train", "tiny.toml", "--data", "texts", "--out", out, *words),
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.await_file(self.folder / out / "tensorboard")
-        return process
-
-    def await_file(self, path, written=False):
-        deadline = time.monotonic() + 60
-        while not (path.exists() and (not written or path.read_text())) and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-    def test_a_signal_saves_and_ends_the_command_by_it(self):
-        for which in (signal.SIGINT, signal.SIGTERM):
-            out = f"run-{which.name}"
-            process = self.begin(out)
-            self.await_file(self.folder / out / "metrics.jsonl", written=True)
-            process.send_signal(which)
-            output, error = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, -which, error)  # 128 + which in a shell
-            self.assertIn(f"Go on with: fem train {out} --resume", output)
-            self.assertEqual(len(list((self.folder / out / "checkpoints").glob("step-*"))), 1)
-
-    def test_a_signal_is_seen_inside_a_step(self):
-        process = self.begin("run", sets=["train.batch=65536", "train.micro_batch=1"])  # minutes a step
-        process.send_signal(signal.SIGINT)
-        output, error = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, -signal.SIGINT, error)
-        self.assertIn("Stopped after step 0, which is saved", output)
-        self.assertIn("a second signal stops at once: the step in progress is lost", error)
-        self.assertEqual([path.name for path in (self.folder / "run" / "checkpoints").iterdir()], ["step-00000000"])
-
-    def test_a_second_signal_says_what_is_lost(self):
-        process = self.begin("run", sets=["train.batch=256"])
-        self.await_file(self.folder / "run" / "metrics.jsonl", written=True)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        error = process.communicate(timeout=60)[1]
-        self.assertIn(process.returncode, (-signal.SIGINT, -signal.SIGTERM), error)
-        self.assertRegex(error, r"\nfem: stopped at once: steps? 1 (to \d+ are|is) lost; there is no checkpoint yet\n$")
-
-    def test_a_signal_to_one_process_stops_and_saves_all(self):
-        first, second = self.ranks(2, "two", "--set", "train.steps=100000", "--set", "train.checkpoint_every=0")
-        self.await_file(self.folder / "two" / "metrics.jsonl", written=True)
-        second.send_signal(signal.SIGTERM)
-        errors = [process.communicate(timeout=60)[1] for process in (first, second)]
-        self.assertEqual([process.returncode for process in (first, second)], [-signal.SIGTERM] * 2, errors)
-        self.assertGreaterEqual(self.steps_saved("two"), 1)
-
-    def test_eval_and_generate_end_by_a_signal_as_well(self):
-        self.assertEqual(self.train("run", "--plain", "--set", "train.steps=2").returncode, 0)
-        (self.folder / "long.txt").write_text("some words and then more\n" * 40000)
-        commands = {
-            "eval": ("eval", "run", "--data", "long.txt", "--length", 64, "--batch-rows", 1),
-            "generate": ("generate", "run", "--prompt", "a", "--max-tokens", 10**7, "--temperature", 0.01),
-        }
-        for name, words in commands.items():
-            process = subprocess.Popen(
-                words_of(*words), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            time.sleep(1.5)  # it has loaded the model by now, or ends by the signal all the same
-            process.send_signal(signal.SIGINT)
-            error = process.communicate(timeout=60)[1]
-            self.assertEqual(process.returncode, -signal.SIGINT, f"{name}: {error}")
 
     def test_token_files_are_kept_in_the_users_cache_and_nothing_else_is_left(self):
         text = "".join(line for line in TINY.splitlines(keepends=True) if not line.startswith("cache"))
@@ -479,9 +148,11 @@ class Training(unittest.TestCase):
 
     def test_memory_does_not_grow(self):
         """The resident set after a tenth of the steps and at their end; the long version is --steps 10000."""
-        process = self.begin("run", sets=[f"train.steps={STEPS}", "train.validate_every=100", "train.log_every=10"])
+        process = self.begin(
+            "run", sets=[f"train.steps={NUMBERS['steps']}", "train.validate_every=100", "train.log_every=10"]
+        )
         resident = {}
-        marks = (STEPS // 10, STEPS * 99 // 100)
+        marks = (NUMBERS["steps"] // 10, NUMBERS["steps"] * 99 // 100)
         while process.poll() is None and marks[-1] not in resident:
             lines = self.metrics("run", "train") if (self.folder / "run" / "metrics.jsonl").exists() else []
             for mark in marks:
@@ -495,29 +166,6 @@ class Training(unittest.TestCase):
         growth = late / early - 1
         print(f"resident set after {marks[0]} steps {early} kB, after {marks[1]} {late} kB: {100 * growth:+.2f} %")
         self.assertLess(growth, 0.01)
-
-    def ranks(self, count, out, *words, words_of_rank=lambda rank: ()):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = words_of("train", "tiny.toml", "--data", "texts", "--out", out, *words)
-        return [
-            subprocess.Popen(
-                [*command, *words_of_rank(rank)],
-                cwd=self.folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={
-                    **os.environ,
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(count),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
-                },
-            )
-            for rank in range(count)
-        ]
 
     def test_two_processes_train_as_one_and_one_goes_on_where_two_stopped(self):
         # At the tiny recipe's learning rate rounding grows too fast to tell it from a mistake.
@@ -598,10 +246,4 @@ class Training(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    for option in ("--kills", "--pairs", "--steps"):
-        if option in sys.argv:
-            place = sys.argv.index(option)
-            globals()[option[2:].upper()] = int(sys.argv[place + 1])
-            del sys.argv[place : place + 2]
-    FEM = str(Path(sys.argv.pop(1)).resolve())
-    unittest.main()
+    main(NUMBERS)
