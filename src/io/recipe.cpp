@@ -20,10 +20,16 @@ constexpr int kDeepest = 8;
 constexpr const char* kSuffix = ".toml";
 constexpr const char* kUnnamedFolder = "lm";  // of the recipes that are called without their folder
 
+// Also false of what can be no file's name, such as one that is too long.
+bool is_file(const fs::path& path) {
+  std::error_code none;
+  return fs::is_regular_file(path, none);
+}
+
 json load(const fs::path& path, int depth) {
   FEM_CHECK(depth < kDeepest, "recipe: ", path.string(), " starts from itself or from more than ", kDeepest,
             " others by base = ...");
-  FEM_CHECK(fs::is_regular_file(path), "recipe: expected a TOML file, but there is none at ", path.string());
+  FEM_CHECK(is_file(path), "recipe: expected a TOML file, but there is none at ", path.string());
   json own = read_toml(path, "recipe");
   if (!own.contains("base")) return own;
   FEM_CHECK(own["base"].is_string(), "recipe: ", path.string(), ": expected base to be the name of a recipe, got ",
@@ -59,14 +65,14 @@ std::vector<std::string> shipped_recipes() {
 }
 
 fs::path find_recipe(const std::string& name, const fs::path& relative_to) {
-  const bool is_file = name.ends_with(kSuffix);
-  if (is_file && fs::exists(relative_to / name)) return relative_to / name;
-  const std::string shipped = is_file ? name.substr(0, name.size() - std::strlen(kSuffix)) : name;
+  const bool is_named_file = name.ends_with(kSuffix);
+  if (is_named_file && is_file(relative_to / name)) return relative_to / name;
+  const std::string shipped = is_named_file ? name.substr(0, name.size() - std::strlen(kSuffix)) : name;
   const fs::path configs = shared_files() / "configs";
   for (const fs::path& folder : {configs / kUnnamedFolder, configs})
-    if (const fs::path path = folder / (shipped + kSuffix); fs::exists(path)) return path;
+    if (const fs::path path = folder / (shipped + kSuffix); is_file(path)) return path;
   const std::vector<std::string> names = shipped_recipes();
-  FEM_CHECK(!is_file, "recipe: expected a TOML file, but there is none at ", (relative_to / name).string(),
+  FEM_CHECK(!is_named_file, "recipe: expected a TOML file, but there is none at ", (relative_to / name).string(),
             " nor among the shipped ones", did_you_mean(shipped, names));
   std::string known;
   for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;

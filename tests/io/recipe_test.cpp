@@ -71,5 +71,11 @@ TEST_F(Recipe, SetsValuesByTheirPath) {
   EXPECT_TRUE(fails_with("a plain value stands", [&] { set_value(recipe, "train.steps.more=1"); }));
 }
 
+TEST_F(Recipe, ANameTooLongForAFileIsASentence) {
+  write(folder / "own.toml", "base = \"" + std::string(5000, 'a') + ".toml\"\n");
+  EXPECT_TRUE(
+      testing::fails_with("expected a TOML file, but there is none at", [&] { load_recipe(folder / "own.toml"); }));
+}
+
 }  // namespace
 }  // namespace fem
