@@ -19,6 +19,7 @@
 #include "fem/ops/project.h"
 #include "fem/ops/rms_norm.h"
 #include "fem/ops/rotary.h"
+#include "fem/ops/short_convolution.h"
 #include "fem/ops/softmax_read.h"
 #include "fem/ops/ssm_read.h"
 #include "fem/ops/swiglu.h"

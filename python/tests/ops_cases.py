@@ -9,7 +9,7 @@ import fem  # noqa: F401  registers the operators
 import torch
 from torch import Tensor
 
-BATCH, HEADS, KEY_WIDTH, VALUE_WIDTH, RANK = 2, 2, 4, 3, 2
+BATCH, HEADS, KEY_WIDTH, VALUE_WIDTH, RANK, CONVOLUTION_WIDTH = 2, 2, 4, 3, 2, 3
 
 
 def uniform(*shape: int, low: float = 0.1, high: float = 1.0, dtype: torch.dtype) -> Tensor:
@@ -52,6 +52,9 @@ class Case:
         given = {name: tensor for name, tensor in tensors(batch, tokens, dtype).items() if name in self.names}
         if self.op == "decay_scan":
             given["log_decay"] = uniform(batch, tokens, VALUE_WIDTH, low=-1.0, high=-0.1, dtype=dtype)
+        if self.op == "short_convolution":
+            given["x"] = uniform(batch, tokens, VALUE_WIDTH, low=-1.0, dtype=dtype)
+            given["weight"] = uniform(VALUE_WIDTH, CONVOLUTION_WIDTH, low=-1.0, dtype=dtype)
         if self.op == "layer_norm":
             given |= {name: uniform(KEY_WIDTH, dtype=dtype) for name in ("weight", "bias") if name in self.names}
         if self.op == "gated_scan":
@@ -74,6 +77,8 @@ class Case:
         if self.op in ("decay_scan", "gated_scan"):
             kept = torch.float32 if self.op == "gated_scan" and dtype == torch.bfloat16 else dtype
             return uniform(BATCH, VALUE_WIDTH, dtype=kept)
+        if self.op == "short_convolution":
+            return uniform(BATCH, CONVOLUTION_WIDTH - 1, VALUE_WIDTH, low=-1.0, dtype=dtype)
         absent = {} if "beta" in given else {"beta": None}
         state: Tensor = self.run(**given, **absent)[3]  # of the same tokens: any state will do
         return state
@@ -206,6 +211,8 @@ OTHER_CASES = [
     Case("layer_norm", ("x", "weight", "bias")),
     Case("layer_norm", ("x", "weight"), {"recompute": True}),
     Case("rms_norm", ("x", "scale")),
+    Case("short_convolution", ("x", "weight")),
+    Case("short_convolution", ("x", "weight"), {"silu": True}, initial=True),
     Case("swiglu", ("gate", "up")),
 ]
 KERNEL_CASES = [*SOFTMAX_CASES, *SCAN_CASES, *OTHER_CASES]

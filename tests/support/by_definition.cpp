@@ -11,6 +11,7 @@
 #include "ops/project/project.h"
 #include "ops/register.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/short_convolution/short_convolution.h"
 #include "ops/softmax_read/softmax_read.h"
 #include "ops/ssm_read/ssm_read.h"
 #include "ops/swiglu/swiglu.h"
@@ -27,7 +28,8 @@ void run_definitions_of(torch::Library& library) {
 // Autograd differentiates them by itself.
 TORCH_LIBRARY_IMPL(fem, TESTING_ONLY_GenericMode, m) {
   run_definitions_of<SoftmaxReadOp, AttentionReadOp, LinearScanOp, ChannelScanOp, SsmScanOp, DecayScanOp, GatedScanOp,
-                     GatedReadOp, FreeEnergyReadOp, ModulateOp, ProjectOp, LayerNormOp, RmsNormOp, SwigluOp>(m);
+                     GatedReadOp, FreeEnergyReadOp, ModulateOp, ProjectOp, LayerNormOp, RmsNormOp, ShortConvolutionOp,
+                     SwigluOp>(m);
 }
 
 }  // namespace fem::testing

@@ -1,5 +1,6 @@
 // With s = sigmoid(gate):
 //   out = gate s up     dup = grad gate s     dgate = grad up s (1 + gate (1 - s))
+#include "cpu/silu.h"
 #include "cpu/vec.h"
 #include "ops/swiglu/cpu/kernels.h"
 
@@ -27,11 +28,9 @@ template <typename Scalar>
 void multiply_backward(const SwigluBackward& a, int64_t begin, int64_t end) {
   for_elements(a, begin, end, [&](int64_t i, auto&& get, auto&& put) {
     const Floats gate = get(at<Scalar>(a.gate, i)), grad = get(at<Scalar>(a.grad, i));
-    // s and 1 - s from e^-|gate|: a difference from 1 would lose the digits that a large gate multiplies.
-    const Floats e = exp(select(gate < 0.0f, gate, -gate)), more = 1.0f / (1.0f + e), less = e * more;
-    const Floats s = select(gate < 0.0f, less, more), rest = select(gate < 0.0f, more, less);
-    put(at<Scalar>(a.grad_gate, i), grad * get(at<Scalar>(a.up, i)) * (s * (1.0f + gate * rest)));
-    put(at<Scalar>(a.grad_up, i), grad * (gate * s));
+    const Silu s = silu(gate);
+    put(at<Scalar>(a.grad_gate, i), grad * get(at<Scalar>(a.up, i)) * s.slope);
+    put(at<Scalar>(a.grad_up, i), grad * s.value);
   });
 }
 
