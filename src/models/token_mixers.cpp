@@ -8,6 +8,7 @@ namespace fem {
 
 const TokenMixer& fem_mixer();
 const TokenMixer& attention_mixer();
+const TokenMixer& diff_attention_mixer();
 
 const TokenMixer& token_mixer_of(BlockMixer mixer) {
   switch (mixer) {
@@ -15,6 +16,8 @@ const TokenMixer& token_mixer_of(BlockMixer mixer) {
       return fem_mixer();
     case BlockMixer::kAttention:
       return attention_mixer();
+    case BlockMixer::kDiffAttention:
+      return diff_attention_mixer();
   }
   FEM_CHECK(false, "token_mixer_of: expected one of the mixers in fem/backbone.h, got number ",
             static_cast<int>(mixer));

@@ -8,12 +8,14 @@
 #include <string>
 
 #include "priors/memory.h"
+#include "priors/remember.h"
 
 namespace fem {
 
-inline Memory memory_of_keys_and_values(int64_t heads, int64_t key_width, int64_t value_width, at::ScalarType dtype) {
+// key, value: heads and the width of each.
+inline Memory memory_of_keys_and_values(std::vector<int64_t> key, std::vector<int64_t> value, at::ScalarType dtype) {
   Memory memory;
-  memory.caches = {{"key", {heads, key_width}, dtype}, {"value", {heads, value_width}, dtype}};
+  memory.caches = {{"key", std::move(key), dtype}, {"value", std::move(value), dtype}};
   return memory;
 }
 
@@ -35,22 +37,10 @@ inline KeysAndValues remember(std::map<std::string, TokenCache>& caches, const K
                               std::optional<int64_t> window = std::nullopt) {
   if (window)
     for (auto& [name, cache] : caches) forget(cache, *window);
-  const auto extend = [](TokenCache& cache, const at::Tensor& rows) {
-    cache.append(rows);
-    return cache.rows();
-  };
   KeysAndValues all;
-  // The mask is cached only once there is one; what came before it was visible.
-  if (fresh.mask || caches.count("visible")) {
-    const auto ones = [&](int64_t rows) {
-      return at::ones({fresh.key.size(0), rows}, fresh.key.options().dtype(at::kBool));
-    };
-    TokenCache& visible = caches["visible"];
-    if (visible.length() < caches["key"].length()) visible.append(ones(caches["key"].length()));
-    all.mask = extend(visible, fresh.mask ? *fresh.mask : ones(fresh.key.size(1)));
-  }
-  all.key = extend(caches["key"], fresh.key);
-  all.value = extend(caches["value"], fresh.value);
+  all.mask = remember_mask(caches, caches["key"].length(), fresh.key, fresh.mask);
+  all.key = extended(caches["key"], fresh.key);
+  all.value = extended(caches["value"], fresh.value);
   return all;
 }
 

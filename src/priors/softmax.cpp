@@ -20,7 +20,8 @@ class SoftmaxPrior final : public Prior {
   }
 
   Memory memory(const MixerOptions& options, const MixerSizes& sizes, at::ScalarType values) const override {
-    Memory memory = memory_of_keys_and_values(options.n_head, sizes.head_key, sizes.head_value, values);
+    Memory memory =
+        memory_of_keys_and_values({options.n_head, sizes.head_key}, {options.n_head, sizes.head_value}, values);
     memory.window = options.window;
     return memory;
   }

@@ -10,7 +10,7 @@
 
 namespace fem::testing {
 
-// What a block can mix by: every prior, and plain attention.
+// What a block can mix by: plain attention, every prior, and what else there is to compare with.
 struct MixerChoice {
   BlockMixer block_mixer;
   PriorType prior;
@@ -19,11 +19,13 @@ struct MixerChoice {
 inline std::vector<MixerChoice> every_mixer() {
   std::vector<MixerChoice> choices{{BlockMixer::kAttention, PriorType::kSoftmax}};
   for (const auto& [name, prior] : Spelling<PriorType>::values) choices.push_back({BlockMixer::kFem, prior});
+  for (const auto& [name, mixer] : Spelling<BlockMixer>::values)
+    if (mixer != BlockMixer::kFem && mixer != BlockMixer::kAttention) choices.push_back({mixer, PriorType::kSoftmax});
   return choices;
 }
 
 inline std::string name_of(const MixerChoice& choice) {
-  return choice.block_mixer == BlockMixer::kAttention ? "attention" : spelled(choice.prior);
+  return choice.block_mixer == BlockMixer::kFem ? spelled(choice.prior) : spelled(choice.block_mixer);
 }
 
 // A small model whose parameters are all random: as they start, nearly every token would be equally likely.

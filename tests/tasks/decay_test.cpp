@@ -59,13 +59,14 @@ TEST(WeightDecay, LeavesAloneWhatHasOneDimension) {
 
 TEST(WeightDecay, IsForTheMatricesOfEveryTokenMixer) {
   const Names mlp{"blocks.0.mlp.gate.weight", "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight"};
-  Names attention = mlp, fem = mlp;
+  Names attention = mlp, fem = mlp;  // of diff_attention, too: no lambda decays
   for (const char* name : {"query", "key", "value", "output"})
     attention.insert("blocks.0.mixer." + std::string(name) + ".weight");
   for (const std::string& name : with_the_layers({"W_q.weight", "W_k.weight"})) fem.insert("blocks.0.mixer." + name);
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kAttention, PriorType::kSoftmax))), attention);
+  EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kDiffAttention, PriorType::kSoftmax))), attention);
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kFem, PriorType::kSoftmax))), fem);
-  static_assert(Spelling<BlockMixer>::values.size() == 2, "a new token mixer needs a line here");
+  static_assert(Spelling<BlockMixer>::values.size() == 3, "a new token mixer needs a line here");
 }
 
 TEST(WeightDecay, IsForEmbeddingAndHead) {

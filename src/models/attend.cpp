@@ -1,0 +1,127 @@
+// What continues a state is read by softmax_read: torch's kernel has no past, and of few queries its bits depend on the
+// number of threads.
+#include "models/attend.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "fem/ops/modulate.h"
+#include "fem/ops/softmax_read.h"
+#include "mixer/positions.h"
+#include "models/traced.h"
+#include "nn/linear.h"
+#include "nn/parameters.h"
+#include "ops/sequences.h"
+#include "priors/keys_and_values.h"
+
+namespace fem {
+namespace {
+
+// Reads one map after the other.
+template <typename ReadMap>
+at::Tensor every_map(const Heads& h, const ReadMap& read) {
+  const int64_t heads = h.value.size(2), maps = h.query.size(2) / heads;
+  if (maps == 1) return read(h);
+  std::vector<at::Tensor> reads;
+  for (int64_t map = 0; map < maps; ++map)
+    reads.push_back(read({h.query.narrow(2, map * heads, heads), h.key.narrow(2, map * heads, heads), h.value}));
+  return at::cat(reads, 2);
+}
+
+// visible: [.., Tq, Tk] true where a query may look, besides what causal says.
+at::Tensor attend_to(const Heads& all, const std::optional<at::Tensor>& visible, bool causal) {
+  return every_map(all, [&](const Heads& h) {
+    // The fused kernel wants one width: zeros change no score.
+    const int64_t width = h.query.size(3), missing = h.value.size(3) - width;
+    const auto widened = [&](const at::Tensor& rows) {
+      return missing ? at::constant_pad_nd(rows, {0, missing}) : rows;
+    };
+    return at::scaled_dot_product_attention(widened(h.query).transpose(1, 2), widened(h.key).transpose(1, 2),
+                                            h.value.transpose(1, 2), visible, 0.0, causal,
+                                            1 / std::sqrt(static_cast<double>(width)))
+        .transpose(1, 2);
+  });
+}
+
+// Neighbouring sequences of one length are a batch: torch's attention knows no borders.
+at::Tensor attend_packed(const Heads& h, const std::vector<int64_t>& borders, bool causal) {
+  std::vector<at::Tensor> reads;
+  for (size_t first = 0, next; first + 1 < borders.size(); first = next) {
+    const int64_t length = borders[first + 1] - borders[first];
+    for (next = first + 1; next + 1 < borders.size() && borders[next + 1] - borders[next] == length;) ++next;
+    if (length == 0) continue;
+    const auto batch_of = [&](const at::Tensor& rows) {
+      return rows.narrow(1, borders[first], borders[next] - borders[first]).unflatten(1, {-1, length}).squeeze(0);
+    };
+    const Heads sequences{batch_of(h.query), batch_of(h.key), batch_of(h.value)};
+    reads.push_back(attend_to(sequences, {}, causal).flatten(0, 1).unsqueeze(0));
+  }
+  return reads.empty() ? every_map(h, [](const Heads& map) { return map.value; }) : at::cat(reads, 1);
+}
+
+// The same where a graph is made and the borders have no values yet.
+at::Tensor attend_packed_traced(const Heads& h, const at::Tensor& cu_seqlens, bool causal) {
+  const at::Tensor token = at::arange(h.query.sym_size(1), cu_seqlens.options());
+  const at::Tensor sequence = at::bucketize(token, cu_seqlens, /*out_int32=*/false, /*right=*/true);
+  const at::Tensor together = sequence.unsqueeze(1) == sequence;
+  return attend_to(h, causal ? together.tril() : together, /*causal=*/false);
+}
+
+// Rows of a batch, with padding if there is any. A padded token is no position and nobody sees it.
+at::Tensor attend_padded(const Heads& h, const std::optional<at::Tensor>& mask, bool causal) {
+  if (!mask) return attend_to(h, {}, causal);
+  const c10::SymInt length = h.query.sym_size(1);
+  const auto bools = h.query.options().dtype(at::kBool);
+  const at::Tensor all = at::ones_symint({length, length}, bools);
+  // A padded query sees itself, so that no row is empty: its output is nobody's.
+  const at::Tensor visible = (causal ? all.tril() : all)
+                                 .logical_and(mask->unsqueeze(1).unsqueeze(1))
+                                 .logical_or(at::eye_symint(length, length, bools));
+  return attend_to(h, visible, /*causal=*/false);
+}
+
+// The same after the tokens of a state, which remembers these as well.
+at::Tensor attend_after(const Heads& h, const Batch& batch, MixerState& state) {
+  const KeysAndValues seen = remember(state.caches, {h.key, h.value, batch.mask});
+  if (state.tokens == 0) return attend_padded(h, batch.mask, /*causal=*/true);
+  return every_map({h.query, seen.key, seen.value}, [&](const Heads& map) {
+    return softmax_read(map.query, map.key, map.value, std::nullopt, {.key_mask = seen.mask}).mean;
+  });
+}
+
+}  // namespace
+
+void declare_attention(std::vector<ParameterSpec>& specs, const MixerOptions& options) {
+  for (const char* name : {"query", "key", "value", "output"})
+    declare_linear(specs, name, options.n_embd, options.n_embd, options.bias);
+}
+
+AttentionWeights attention_weights(const std::vector<at::Tensor>& weights, const MixerOptions& options) {
+  auto next = weights.begin();
+  const auto linear = [&] {
+    const at::Tensor weight = *next++;
+    return LinearWeights{weight, options.bias ? *next++ : at::Tensor()};
+  };
+  const LinearWeights query = linear(), key = linear(), value = linear();
+  return {query, key, value, linear()};
+}
+
+Heads heads_of(const at::Tensor& x, const AttentionWeights& w, const MixerOptions& options, int64_t maps,
+               const Batch& batch, const MixerState* state) {
+  const std::vector<at::Tensor> projected = project(x, {w.query, w.key, w.value});
+  const int64_t width = options.n_embd / options.n_head / maps;
+  AfterModulation rotated;
+  if (options.rotates()) rotated.rotation = rotation_of(positions_of(x, batch, state).index, width, options.rope_theta);
+  const auto turned = [&](size_t index) { return by_head(projected[index], maps * options.n_head, {}, rotated); };
+  return {turned(0), turned(1), by_head(projected[2], options.n_head)};
+}
+
+at::Tensor attend(const Heads& h, const Batch& batch, bool causal, MixerState* state, const char* who) {
+  if (state) return attend_after(h, batch, *state);
+  if (!batch.cu_seqlens) return attend_padded(h, batch.mask, causal);
+  if (is_traced(*batch.cu_seqlens)) return attend_packed_traced(h, *batch.cu_seqlens, causal);
+  return attend_packed(h, borders_of(*batch.cu_seqlens, h.query.size(1), who), causal);
+}
+
+}  // namespace fem

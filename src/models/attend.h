@@ -1,0 +1,34 @@
+// What mixers of attention are made of: projections, rotary positions, heads, torch's fused kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "fem/mixer.h"
+
+namespace fem {
+
+struct AttentionWeights {
+  LinearWeights query, key, value, output;  // [D, D] each
+};
+
+void declare_attention(std::vector<ParameterSpec>& specs, const MixerOptions& options);
+// On the first of a layer's weights, as declared.
+AttentionWeights attention_weights(const std::vector<at::Tensor>& weights, const MixerOptions& options);
+
+// Queries and keys [B, T, M H, K], values [B, T, H, V], K <= V: M maps one after the other, which read the same values.
+struct Heads {
+  at::Tensor query, key, value;
+};
+
+// Projected and, if the options say so, rotated; V = D/H, K = V/M.
+Heads heads_of(const at::Tensor& x, const AttentionWeights& w, const MixerOptions& options, int64_t maps,
+               const Batch& batch, const MixerState* state);
+
+// softmax(q k^T / sqrt(K)) v, [B, T, M H, V]: of the tokens of the batch, its padding and its borders, and with a
+// state, which is causal, of those that it has seen as well. The state remembers key and value
+// (priors/keys_and_values.h).
+at::Tensor attend(const Heads& h, const Batch& batch, bool causal, MixerState* state, const char* who);
+
+}  // namespace fem
