@@ -31,6 +31,10 @@ bool Best::observe(const Goal& goal, const NamedValues& measures, int64_t at_ste
   return better;
 }
 
+bool Best::reaches(const Goal& goal, double enough) const {
+  return step >= 0 && (goal.larger_is_better ? value >= enough : value <= enough);
+}
+
 json to_json(const Best& best) {
   return {{"validated", best.validated}, {"step", best.step}, {"value", best.value}, {"since", best.since}};
 }

@@ -17,6 +17,9 @@ struct Best {
 
   // Takes in the validation of a step; true if it is the best so far. What is not finite never is.
   bool observe(const Goal& goal, const NamedValues& measures, int64_t at_step);
+
+  // Is the best as good as that?
+  bool reaches(const Goal& goal, double enough) const;
 };
 
 nlohmann::json to_json(const Best& best);

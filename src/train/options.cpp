@@ -44,8 +44,8 @@ void check(const TrainOptions& o) {
                                           {"batch", o.batch, kLargestBatch},
                                           {"timeout_seconds", o.timeout_seconds, kLongestTimeout}})
     FEM_CHECK(value <= most, "train: expected ", name, " of at most ", most, ", got ", value);
-  FEM_CHECK(o.validate_every > 0 || (o.patience == 0 && !o.keep_best),
-            "train: patience and keep_best need validations between the steps, got validate_every 0");
+  FEM_CHECK(o.validate_every > 0 || (o.patience == 0 && !o.enough && !o.keep_best),
+            "train: patience, enough and keep_best need validations between the steps, got validate_every 0");
   FEM_CHECK(o.learning_rate > 0, "train: expected a positive learning_rate, got ", o.learning_rate);
   FEM_CHECK(o.final_learning_rate >= 0 && o.final_learning_rate <= 1,
             "train: expected final_learning_rate from 0 to 1, got ", o.final_learning_rate);

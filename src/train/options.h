@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "fem/options.h"
@@ -37,6 +38,7 @@ struct TrainOptions {
   int64_t validate_every = 100;
   bool validate_first = false;
   int64_t patience = 0;
+  std::optional<double> enough;
   bool keep_best = false;
   int64_t checkpoint_every = 100;
   int64_t keep_checkpoints = 2;
@@ -63,6 +65,7 @@ void visit_train_options(Options& o, Visitor&& visit) {
   visit("validate_every", o.validate_every, "steps between two validations; 0: only at the end");
   visit("validate_first", o.validate_first, "also before the first step");
   visit("patience", o.patience, "stop after so many validations without a better one; 0: never");
+  visit("enough", o.enough, "stop after a validation whose measure to choose by is as good as this; unset: never");
   visit("keep_best", o.keep_best, "keep the best checkpoint (RUN/best) and measure that one at the end");
   visit("checkpoint_every", o.checkpoint_every, "steps between two checkpoints; 0: only at the end");
   visit("keep_checkpoints", o.keep_checkpoints, "older ones are removed");

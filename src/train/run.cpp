@@ -87,7 +87,8 @@ class Run {
 
   bool at_end() const {
     const bool out_of_patience = options_.patience > 0 && trainer_.best.since >= options_.patience;
-    return trainer_.steps_done() >= options_.steps || out_of_patience;
+    const bool good_enough = options_.enough && trainer_.best.reaches(goal_, *options_.enough);
+    return trainer_.steps_done() >= options_.steps || out_of_patience || good_enough;
   }
 
   TrainResult go(bool writes) {

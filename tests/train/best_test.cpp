@@ -35,6 +35,17 @@ TEST(BestSoFar, MayBeTheLargest) {
   EXPECT_EQ(best.since, 1);
 }
 
+TEST(BestSoFar, IsEnoughInTheGoalsDirection) {
+  Best best;
+  const Goal loss{"loss"}, accuracy{"accuracy", /*larger_is_better=*/true};
+  EXPECT_FALSE(best.reaches(accuracy, 0.0));  // nothing was validated
+  best.observe(accuracy, {{"accuracy", 0.5}}, 1);
+  EXPECT_TRUE(best.reaches(accuracy, 0.5));
+  EXPECT_FALSE(best.reaches(accuracy, 0.6));
+  EXPECT_TRUE(best.reaches(loss, 0.6));
+  EXPECT_FALSE(best.reaches(loss, 0.4));
+}
+
 TEST(BestSoFar, IsNeverWhatIsNotFinite) {
   Best best;
   const Goal loss{"loss"};

@@ -39,6 +39,13 @@ TEST_F(Runs, PatienceEndsARunAndTheBestCheckpointIsKeptAndMeasured) {
   EXPECT_EQ(written["measures"]["loss"], value_of(result.measures, "loss"));
 }
 
+TEST_F(Runs, ARunEndsWhereItIsGoodEnoughAndStaysEnded) {
+  options.enough = -0.3;
+  EXPECT_EQ(go("run").step, 6);
+  EXPECT_EQ(go("run", true).step, 6);
+  EXPECT_EQ(result_of("run")["step"], 6);
+}
+
 TEST_F(Runs, InterruptedAtAnyStepTheDecisionsAndFiguresAreTheSame) {
   options.patience = 3;
   options.keep_best = true;
