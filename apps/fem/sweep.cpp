@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "commands.h"
+#include "sweeping.h"
 
 namespace fem {
 namespace {
@@ -17,14 +18,23 @@ constexpr int kFailure = 1;
 
 struct SweepArguments {
   std::string grid;
-  SweepOptions options{.jobs = std::max<int64_t>(std::thread::hardware_concurrency(), 1)};
+  SweepOptions options{.jobs = default_jobs()};
 };
 
 int run(const SweepArguments& arguments) {
   SweepOptions options = arguments.options;
-  options.program = {fs::read_symlink("/proc/self/exe").string()};
   if (options.out.empty()) options.out = fs::path("runs") / fs::path(arguments.grid).stem();
   const Grid grid = load_grid(arguments.grid);
+  return run_sweep(grid, options, [&](const std::vector<SweepRow>& rows) { return sweep_table(grid, rows); });
+}
+
+}  // namespace
+
+int64_t default_jobs() { return std::max<int64_t>(std::thread::hardware_concurrency(), 1); }
+
+int run_sweep(const Grid& grid, SweepOptions options,
+              const std::function<std::string(const std::vector<SweepRow>&)>& table) {
+  options.program = {fs::read_symlink("/proc/self/exe").string()};
   const SweepOutcome outcome = sweep(grid, options, std::cout);
   if (outcome.interrupted) {
     std::cout << "Stopped; " << outcome.finished << " of " << outcome.runs
@@ -32,15 +42,13 @@ int run(const SweepArguments& arguments) {
     return 0;
   }
   const SweepResults results(sweep_results_path(options.out));
-  std::cout << "\n" << sweep_table(grid, sweep_rows(grid, results)) << "\n";
+  std::cout << "\n" << table(sweep_rows(grid, results)) << "\n";
   if (outcome.failed > 0)
     std::cout << outcome.failed << " of " << outcome.runs << " runs failed (log.txt in their folders under "
               << (options.out / "runs").string() << "); the same command tries them again.\n";
   std::cout << "Results: " << sweep_results_path(options.out).string() << "\n";
   return outcome.failed > 0 ? kFailure : 0;
 }
-
-}  // namespace
 
 void add_sweep_command(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("sweep", "Train a grid of runs, several at a time");
@@ -52,6 +60,7 @@ void add_sweep_command(CLI::App& app, int& status) {
       "  [axes.mixer]                   # an axis, and what its values change\n"
       "  fem  = { model.mixer = \"fem\" }\n"
       "  mean = { model.mixer = \"mean\" }\n"
+      "  seeded = [\"train.seed\"]        # what a seed is given to, here the default\n"
       "  [choose]                       # optional: for each cell the best of these\n"
       "  seeds = [0]                    # by other seeds than those of the table\n"
       "  settings.train.learning_rate = [3e-3, 1e-2]\n"

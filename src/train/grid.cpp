@@ -16,11 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Calls visit("train.learning_rate", value) for everything that is no table.
+// Calls visit("train.learning_rate", value) for everything that is no table, and for empty ones.
 void for_each_setting(const json& changes, const std::string& prefix,
                       const std::function<void(const std::string&, const json&)>& visit) {
   for (const auto& [name, value] : changes.items())
-    value.is_object() ? for_each_setting(value, prefix + name + ".", visit) : visit(prefix + name, value);
+    value.is_object() && !value.empty() ? for_each_setting(value, prefix + name + ".", visit)
+                                        : visit(prefix + name, value);
 }
 
 std::string file_name(const std::string& label) {
@@ -60,28 +61,6 @@ void check_count(size_t combinations, size_t values) {
             " combinations of values, got ", combinations * values, " or more");
 }
 
-// Every combination of the values of all settings.
-std::vector<Variant> choices_of(const json& settings) {
-  std::vector<Variant> choices{{}};
-  for_each_setting(settings, "", [&](const std::string& name, const json& values) {
-    FEM_CHECK(values.is_array() && !values.empty(), "grid: expected choose.settings.", name,
-              " to be a list of values to choose from, got ", values.dump());
-    check_count(choices.size(), values.size());
-    std::vector<Variant> more;
-    for (const Variant& choice : choices) {
-      for (const json& value : values) {
-        Variant next = choice;
-        next.label += (next.label.empty() ? "" : " ") + name.substr(name.rfind('.') + 1) + "=" +
-                      (value.is_string() ? value.get<std::string>() : value.dump());
-        set_value(next.changes, name + "=" + value.dump());
-        more.push_back(std::move(next));
-      }
-    }
-    choices = std::move(more);
-  });
-  return choices;
-}
-
 std::vector<Cell> cells_of(const json& axes, const Cell& common) {
   std::vector<Cell> cells{common};
   for (const auto& [axis, values] : axes.items()) {
@@ -110,20 +89,54 @@ std::vector<Cell> cells_of(const json& axes, const Cell& common) {
   return cells;
 }
 
+// A path of names, as --set takes it.
+bool is_setting(const json& in) {
+  return in.is_string() && !in.get<std::string>().empty() && in.get<std::string>().find('=') == std::string::npos;
+}
+
 }  // namespace
+
+std::vector<Variant> choices_of(const json& settings) {
+  std::vector<Variant> choices{{}};
+  for_each_setting(settings, "", [&](const std::string& name, const json& values) {
+    FEM_CHECK(values.is_array() && !values.empty(), "grid: expected choose.settings.", name,
+              " to be a list of values to choose from, got ", values.dump());
+    check_count(choices.size(), values.size());
+    std::vector<Variant> more;
+    for (const Variant& choice : choices) {
+      for (const json& value : values) {
+        Variant next = choice;
+        next.label += (next.label.empty() ? "" : " ") + name.substr(name.rfind('.') + 1) + "=" +
+                      (value.is_string() ? value.get<std::string>() : value.dump());
+        set_value(next.changes, name + "=" + value.dump());
+        more.push_back(std::move(next));
+      }
+    }
+    choices = std::move(more);
+  });
+  return choices;
+}
 
 int64_t GridRun::steps() const { return train_options_from_json(recipe.value("train", json::object())).steps; }
 
 Grid load_grid(const fs::path& path) {
   const json in = load_recipe(path);
   OptionsReader fields("grid: " + path.string(), in);
-  for (const char* name : {"recipe", "seeds", "axes", "set", "choose"}) fields.skip(name);
+  for (const char* name : {"recipe", "seeds", "seeded", "axes", "set", "choose"}) fields.skip(name);
   fields.finish();
   FEM_CHECK(in.contains("recipe") && in["recipe"].is_string(), "grid: ", path.string(),
             ": expected recipe = \"...\", the recipe that the runs change");
   FEM_CHECK(in.contains("seeds"), "grid: ", path.string(), ": expected seeds = [...], the seeds that are reported");
 
   Grid grid{.seeds = seeds_of(in["seeds"], "seeds"), .choices = {{}}};
+  if (in.contains("seeded")) {
+    const json& seeded = in["seeded"];
+    FEM_CHECK(seeded.is_array() && !seeded.empty() && std::all_of(seeded.begin(), seeded.end(), is_setting),
+              "grid: ", path.string(),
+              ": expected seeded to be a list of settings, such as [\"train.seed\", \"data.seed\"], got ",
+              seeded.dump());
+    grid.seeded = seeded.get<std::vector<std::string>>();
+  }
   Cell common{.recipe_name = in["recipe"], .changes = in.value("set", json::object())};
   expect_settings(common.changes, "set");
   const json axes = in.value("axes", json::object());
@@ -142,19 +155,23 @@ Grid load_grid(const fs::path& path) {
     expect_table(choose["settings"], "choose.settings");
     expect_settings(choose["settings"], "choose.settings");
     grid.choices = choices_of(choose["settings"]);
-    for (const int64_t seed : grid.choosing_seeds)
-      FEM_CHECK(std::count(grid.seeds.begin(), grid.seeds.end(), seed) == 0, "grid: ", path.string(), ": seed ", seed,
-                " is one to choose by and one to report; what is chosen by a seed looks better on it than it is");
   }
+  check(grid, "grid: " + path.string());
+  return grid;
+}
+
+void check(const Grid& grid, const std::string& whose) {
+  for (const int64_t seed : grid.choosing_seeds)
+    FEM_CHECK(std::count(grid.seeds.begin(), grid.seeds.end(), seed) == 0, whose, ": seed ", seed,
+              " is one to choose by and one to report; what is chosen by a seed looks better on it than it is");
   std::set<std::string> names;
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
     for (size_t choice = 0; choice < grid.choices.size(); ++choice) {
       const std::string name = run_of(grid, cell, choice, 0).name;
-      FEM_CHECK(names.insert(name).second, "grid: ", path.string(),
-                ": two values of the axes or of a choice give runs ", "of one name, ", name, "; rename or remove one");
+      FEM_CHECK(names.insert(name).second, whose, ": two values of the axes or of a choice give runs of one name, ",
+                name, "; rename or remove one");
     }
   }
-  return grid;
 }
 
 GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed) {
@@ -165,11 +182,11 @@ GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed) {
   run.name += "seed=" + std::to_string(seed);
   json changes = place.changes;
   changes.merge_patch(grid.choices[choice].changes);
-  changes["train"]["seed"] = seed;
   for_each_setting(changes, "", [&](const std::string& name, const json& value) {
     run.assignments.push_back(name + "=" + value.dump());
   });
-  run.recipe.merge_patch(changes);
+  for (const std::string& name : grid.seeded) run.assignments.push_back(name + "=" + std::to_string(seed));
+  for (const std::string& assignment : run.assignments) set_value(run.recipe, assignment);
   return run;
 }
 

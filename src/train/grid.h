@@ -30,6 +30,7 @@ struct Grid {
   std::vector<int64_t> seeds;           // that are reported
   std::vector<Variant> choices;         // the best of these is reported; one without changes if nothing is chosen
   std::vector<int64_t> choosing_seeds;  // by which it is chosen; none if nothing is
+  std::vector<std::string> seeded{"train.seed"};  // the settings that a run's seed is given to
 };
 
 // One run: a recipe and the values that `fem train --set` changes in it.
@@ -45,9 +46,17 @@ struct GridRun {
 };
 
 // The file names `recipe`, reported `seeds`, [axes.NAME] with a part of a recipe for every value (in which `recipe` may
-// name another recipe), [set] with what all runs change, and perhaps [choose] with `seeds` and [choose.settings], lists
-// of values. Paths are relative to the file. Throws one sentence for what cannot be.
+// name another recipe, and an empty table empties one), [set] with what all runs change, perhaps `seeded`, the settings
+// that a seed is given to, and [choose] with `seeds` and [choose.settings], lists of values. Paths are relative to the
+// file. Throws one sentence for what cannot be.
 Grid load_grid(const std::filesystem::path& path);
+
+// Every combination of values of a table of lists, such as {"train": {"learning_rate": [1e-3, 3e-3]}}.
+std::vector<Variant> choices_of(const nlohmann::json& settings);
+
+// Throws a sentence, which begins with whose, if a seed is one to choose by and one to report, or if two runs have one
+// name.
+void check(const Grid& grid, const std::string& whose);
 
 GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed);
 

@@ -43,6 +43,14 @@ int64_t last_step(const std::filesystem::path& run) {
   return step;
 }
 
+Json validations_of(const std::filesystem::path& run, const std::string& measure) {
+  Json curve = Json::array();
+  for (const Json& line : read_jsonl(metrics_path(run)))
+    if (line.value("kind", "") == "validation" && line.contains(measure))
+      curve.push_back({step_in(line).value_or(0), line[measure]});
+  return curve;
+}
+
 Metrics::Metrics(const std::filesystem::path& run, int64_t step)
     : path_(without_steps_after(step, metrics_path(run))), events_(std::in_place, run / "tensorboard") {}
 

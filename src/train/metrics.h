@@ -30,6 +30,9 @@ class Metrics {
 
 std::filesystem::path metrics_path(const std::filesystem::path& run);
 
+// A measure after each validation of a run: [[100, 0.5], [200, 0.7], ...].
+Json validations_of(const std::filesystem::path& run, const std::string& measure);
+
 // The last step that a run has reported, 0 if there is none; reads no more than the end of the file.
 int64_t last_step(const std::filesystem::path& run);
 

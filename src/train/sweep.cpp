@@ -135,10 +135,17 @@ class Sweep {
     return name.empty() ? "the only cell" : name;
   }
 
+  // The waiting run of the first cell: the table fills from its top.
+  std::optional<size_t> next_run() const {
+    std::optional<size_t> first;
+    for (size_t key = 0; key < runs_.size(); ++key)
+      if (runs_[key].state == State::kWaiting && (!first || runs_[key].run.cell < runs_[*first].run.cell)) first = key;
+    return first;
+  }
+
   bool start_next() {
-    for (size_t key = 0; key < runs_.size(); ++key) {
-      Member& member = runs_[key];
-      if (member.state != State::kWaiting) continue;
+    if (const std::optional<size_t> key = next_run()) {
+      Member& member = runs_[*key];
       const fs::path folder = folder_of(member.run);
       if (const auto reason = begun_otherwise(folder, member.steps)) {
         fail(member, *reason);
@@ -151,7 +158,7 @@ class Sweep {
       command.insert(command.end(), {"train", member.run.recipe_file.string(), "--out", folder.string(), "--resume",
                                      "--plain", "--threads", "1"});
       for (const std::string& assignment : member.run.assignments) command.insert(command.end(), {"--set", assignment});
-      children_.start(key, command, folder / "log.txt");
+      children_.start(*key, command, folder / "log.txt");
       member.state = State::kRunning;
       return true;
     }
@@ -163,7 +170,9 @@ class Sweep {
     std::ifstream file(result_path(folder));
     const auto result = json_if_whole<Json>(std::string(std::istreambuf_iterator<char>(file), {}));
     if (!failure && result && result->is_object()) {
-      results_.add_finished(grid_, member.run, *result);
+      Json line = *result;
+      line["curve"] = validations_of(folder, line.value("/goal/measure"_json_pointer, ""));
+      results_.add_finished(grid_, member.run, line);
       member.state = State::kFinished;
     } else if (terminated_) {
       member.state = State::kWaiting;  // it has saved what it had and goes on next time

@@ -1,4 +1,6 @@
 // What a sweep has found: its file and its table.
+#include <algorithm>
+
 #include "train/sweep.h"
 #include "util/check.h"
 #include "util/table.h"
@@ -56,6 +58,7 @@ std::optional<std::string> SweepResults::failure(const GridRun& run) const {
 void SweepResults::add(const Grid& grid, const GridRun& run, const Json& more) {
   Json line{
       {"run", run.name}, {"cell", Json::object()}, {"choice", grid.choices[run.choice].label}, {"seed", run.seed}};
+  line["reported"] = std::count(grid.seeds.begin(), grid.seeds.end(), run.seed) > 0;  // or to choose by
   for (size_t i = 0; i < grid.axes.size(); ++i) line["cell"][grid.axes[i]] = grid.cells[run.cell].labels[i];
   line.update(more);
   line["recipe"] = run.recipe;

@@ -81,8 +81,19 @@ TEST_F(Grids, EveryCombinationIsACellAndEveryRunARecipeWithChanges) {
   EXPECT_EQ(run.recipe["model"], (nlohmann::json{{"dim", 16}, {"mixer", "mean"}}));
   EXPECT_EQ(run.recipe["train"], (nlohmann::json{{"steps", 10}, {"batch", 4}, {"learning_rate", 0.01}, {"seed", 7}}));
   EXPECT_EQ(run.assignments, (std::vector<std::string>{"model.mixer=\"mean\"", "train.batch=4",
-                                                       "train.learning_rate=0.01", "train.seed=7", "train.steps=10"}));
+                                                       "train.learning_rate=0.01", "train.steps=10", "train.seed=7"}));
   EXPECT_EQ(run_of(grid, 0, 0, 0).steps(), 30);
+}
+
+TEST_F(Grids, ASeedMayBeGivenToSeveralSettingsAndATableMayBeEmptied) {
+  const Grid grid = grid_of(
+      "recipe = \"base.toml\"\nseeds = [1]\nseeded = [\"train.seed\", \"data.seed\"]\n"
+      "[axes.a]\nx = { model = {} }\n");
+  const GridRun run = run_of(grid, 0, 0, 5);
+  EXPECT_EQ(run.recipe["model"], nlohmann::json::object());
+  EXPECT_EQ(run.recipe["train"]["seed"], 5);
+  EXPECT_EQ(run.recipe["data"]["seed"], 5);
+  EXPECT_EQ(run.assignments, (std::vector<std::string>{"model={}", "train.seed=5", "data.seed=5"}));
 }
 
 TEST_F(Grids, SeveralSettingsAreChosenTogether) {
@@ -103,6 +114,7 @@ TEST_F(Grids, WhatCannotBeIsOneSentence) {
       fails_with("expected seeds to be a list of whole numbers from 0", reading("recipe = \"a\"\nseeds = [-1]\n")));
   EXPECT_TRUE(fails_with("expected each of seeds once, got [1,1]", reading("recipe = \"a\"\nseeds = [1, 1]\n")));
   EXPECT_TRUE(fails_with("unknown field \"axis\"", reading(start + "axis = 1\n")));
+  EXPECT_TRUE(fails_with("expected seeded to be a list of settings", reading(start + "seeded = [\"a=1\"]\n")));
   EXPECT_TRUE(fails_with("expected a table [axes.mixer]", reading(start + "axes.mixer = [1]\n")));
   EXPECT_TRUE(fails_with("expected a table [axes.mixer.fem]", reading(start + "axes.mixer.fem = \"fem\"\n")));
   EXPECT_TRUE(
