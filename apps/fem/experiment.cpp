@@ -97,12 +97,13 @@ void add_argmax(CLI::App& experiment) {
 
 }  // namespace
 
-void add_experiment_command(CLI::App& app) {
+void add_experiment_command(CLI::App& app, int& status) {
   CLI::App* experiment = app.add_subcommand("experiment", "Repeat an experiment of the paper");
   experiment->require_subcommand(1);
   experiment->fallthrough();
   experiment->footer("Example:\n  fem experiment argmax --preset demo");
   add_argmax(*experiment);
+  add_mad_experiment(*experiment, status);
 }
 
 }  // namespace fem
