@@ -1,5 +1,3 @@
-#include <CLI/CLI.hpp>
-#include <functional>
 #include <iostream>
 #include <memory>
 
@@ -15,13 +13,11 @@ struct MadArguments {
   std::vector<std::string> mixers, letters{"none", "CLTG"}, dialects{"corrected"}, tasks;
   std::vector<int64_t> seeds;
   std::vector<double> learning_rates;
-  int64_t jobs = default_jobs();
-  std::filesystem::path out = "runs/mad", from;
+  SweepFlags flags{.out = "runs/mad"};
 
   MadPlan plan() const {
     MadPlan plan = mad_preset(preset);
-    plan.out = from.empty() ? out : from;
-    if (!mixers.empty()) plan.mixers = mad_mixers(mixers, letters, dialects);
+    if (!mixers.empty()) plan.mixers = mixer_rows(mixers, letters, dialects);
     if (!tasks.empty()) plan.tasks = tasks;
     if (!seeds.empty()) plan.seeds = seeds;
     if (!learning_rates.empty()) plan.learning_rates = learning_rates;
@@ -36,12 +32,9 @@ int run(const MadArguments& arguments) {
     return "Accuracy in percent, mean over " + std::to_string(plan.seeds.size()) + " seeds:\n\n" +
            mad_table(grid, rows);
   };
-  if (!arguments.from.empty()) {
-    std::cout << table(sweep_rows(grid, SweepResults(sweep_results_path(plan.out))));
-    return 0;
-  }
-  std::cout << "Preset " << plan.preset << ": " << cost_of(grid) << "\n" << std::flush;
-  return run_sweep(grid, {.out = plan.out, .jobs = arguments.jobs}, table);
+  if (arguments.flags.from.empty())
+    std::cout << "Preset " << plan.preset << ": " << cost_of(grid) << "\n" << std::flush;
+  return run_sweep(grid, arguments.flags, table);
 }
 
 }  // namespace
@@ -69,22 +62,15 @@ void add_mad_experiment(CLI::App& experiment, int& status) {
       ->check(CLI::IsMember({"smoke", "mini", "paper"}, CLI::ignore_case))
       ->type_name("NAME")
       ->capture_default_str();
-  const auto list = [&](const char* name, auto& values, const char* help) {
-    app->add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->type_name("LIST");
-  };
-  list("--mixers", arguments->mixers, "Token mixers and priors; default: all rows of the table");
-  list("--letters", arguments->letters,
-       "Of each prior in --mixers: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
-  list("--dialect", arguments->dialects, "Of each prior in --mixers: corrected, paper, reference; default corrected");
-  list("--tasks", arguments->tasks, "Such as in-context-recall,compression; default: the preset's");
-  list("--seeds", arguments->seeds, "Seeds to report; 0 is the one to choose by. Default 1,2,3");
-  list("--lr", arguments->learning_rates, "Learning rates to choose from; default: the preset's");
-  app->add_option("--jobs", arguments->jobs, "Runs at a time; default: one per core")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  app->add_option("--out", arguments->out, "Folder of the sweep; default runs/mad")->type_name("DIR");
-  app->add_option("--from", arguments->from, "Train nothing: the table of the results in this folder")
-      ->type_name("DIR");
+  add_list(*app, "--mixers", arguments->mixers, "Token mixers and priors; default: all rows of the table");
+  add_list(*app, "--letters", arguments->letters,
+           "Of each prior in --mixers: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
+  add_list(*app, "--dialect", arguments->dialects,
+           "Of each prior in --mixers: corrected, paper, reference; default corrected");
+  add_list(*app, "--tasks", arguments->tasks, "Such as in-context-recall,compression; default: the preset's");
+  add_list(*app, "--seeds", arguments->seeds, "Seeds to report; 0 is the one to choose by. Default 1,2,3");
+  add_list(*app, "--lr", arguments->learning_rates, "Learning rates to choose from; default: the preset's");
+  add_sweep_flags(*app, arguments->flags);
   app->callback([arguments, &status] { status = run(*arguments); });
 }
 

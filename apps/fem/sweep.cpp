@@ -1,6 +1,5 @@
 #include "train/sweep.h"
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -18,35 +17,54 @@ constexpr int kFailure = 1;
 
 struct SweepArguments {
   std::string grid;
-  SweepOptions options{.jobs = default_jobs()};
+  SweepFlags flags;
 };
 
 int run(const SweepArguments& arguments) {
-  SweepOptions options = arguments.options;
-  if (options.out.empty()) options.out = fs::path("runs") / fs::path(arguments.grid).stem();
+  SweepFlags flags = arguments.flags;
+  if (flags.out.empty()) flags.out = fs::path("runs") / fs::path(arguments.grid).stem();
   const Grid grid = load_grid(arguments.grid);
-  return run_sweep(grid, options, [&](const std::vector<SweepRow>& rows) { return sweep_table(grid, rows); });
+  return run_sweep(grid, flags, [&](const std::vector<SweepRow>& rows) { return sweep_table(grid, rows); });
 }
 
 }  // namespace
 
-int64_t default_jobs() { return std::max<int64_t>(std::thread::hardware_concurrency(), 1); }
+void add_sweep_flags(CLI::App& app, SweepFlags& flags) {
+  const std::string out = flags.out.empty() ? "runs/GRID" : flags.out.string();
+  app.add_option("--out", flags.out, "Folder of the sweep; default " + out)->type_name("DIR");
+  app.add_option("--jobs", flags.jobs, "Runs at a time; default: one per core")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  app.add_option("--from", flags.from, "Train nothing: the table of the results in this folder")
+      ->check(CLI::ExistingDirectory)
+      ->type_name("DIR");
+}
 
-int run_sweep(const Grid& grid, SweepOptions options,
+int run_sweep(const Grid& grid, const SweepFlags& flags,
               const std::function<std::string(const std::vector<SweepRow>&)>& table) {
-  options.program = {fs::read_symlink("/proc/self/exe").string()};
-  const SweepOutcome outcome = sweep(grid, options, std::cout);
+  const auto table_of = [&](const fs::path& folder) {
+    return table(sweep_rows(grid, SweepResults(sweep_results_path(folder))));
+  };
+  if (!flags.from.empty()) {
+    std::cout << table_of(flags.from);
+    return 0;
+  }
+  const int64_t cores = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
+  const SweepOutcome outcome = sweep(grid,
+                                     {.out = flags.out,
+                                      .jobs = flags.jobs > 0 ? flags.jobs : cores,
+                                      .program = {fs::read_symlink("/proc/self/exe").string()}},
+                                     std::cout);
   if (outcome.interrupted) {
     std::cout << "Stopped; " << outcome.finished << " of " << outcome.runs
               << " runs are finished and those in progress are saved. The same command goes on.\n";
     return 0;
   }
-  const SweepResults results(sweep_results_path(options.out));
-  std::cout << "\n" << table(sweep_rows(grid, results)) << "\n";
+  std::cout << "\n" << table_of(flags.out) << "\n";
   if (outcome.failed > 0)
     std::cout << outcome.failed << " of " << outcome.runs << " runs failed (log.txt in their folders under "
-              << (options.out / "runs").string() << "); the same command tries them again.\n";
-  std::cout << "Results: " << sweep_results_path(options.out).string() << "\n";
+              << (flags.out / "runs").string() << "); the same command tries them again.\n";
+  std::cout << "Results: " << sweep_results_path(flags.out).string() << "\n";
   return outcome.failed > 0 ? kFailure : 0;
 }
 
@@ -56,11 +74,11 @@ void add_sweep_command(CLI::App& app, int& status) {
       "A grid is a TOML file:\n"
       "  recipe = \"argmax/demo\"         # what the runs change: beside it, or shipped\n"
       "  seeds = [1, 2, 3]              # the table is of these\n"
+      "  seeded = [\"train.seed\"]        # what a seed is given to, optional\n"
       "  set.train.steps = 500          # changes in all runs\n"
       "  [axes.mixer]                   # an axis, and what its values change\n"
       "  fem  = { model.mixer = \"fem\" }\n"
       "  mean = { model.mixer = \"mean\" }\n"
-      "  seeded = [\"train.seed\"]        # what a seed is given to, here the default\n"
       "  [choose]                       # optional: for each cell the best of these\n"
       "  seeds = [0]                    # by other seeds than those of the table\n"
       "  settings.train.learning_rate = [3e-3, 1e-2]\n"
@@ -75,10 +93,7 @@ void add_sweep_command(CLI::App& app, int& status) {
       "  fem sweep grid.toml --out runs/grid --jobs 1");
   auto arguments = std::make_shared<SweepArguments>();
   command->add_option("grid", arguments->grid, "The grid's .toml file")->required()->type_name("GRID");
-  command->add_option("--out", arguments->options.out, "Folder of the sweep; default runs/GRID")->type_name("DIR");
-  command->add_option("--jobs", arguments->options.jobs, "Runs at a time; default: one per core")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
+  add_sweep_flags(*command, arguments->flags);
   command->callback([arguments, &status] { status = run(*arguments); });
 }
 

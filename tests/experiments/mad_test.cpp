@@ -107,9 +107,9 @@ TEST(MadGrid, ThePapersPresetHasThePublishedSettings) {
 
 TEST(MadGrid, WhatIsAskedForAndIsNotThereIsNamed) {
   EXPECT_TRUE(
-      fails_with("got 'softmx'; did you mean softmax?", [] { mad_mixers({"softmx"}, {"none"}, {"corrected"}); }));
+      fails_with("got 'softmx'; did you mean softmax?", [] { mixer_rows({"softmx"}, {"none"}, {"corrected"}); }));
   MadPlan plan = mad_preset("smoke");
-  plan.mixers = mad_mixers({"softmax"}, {"CX"}, {"corrected"});
+  plan.mixers = mixer_rows({"softmax"}, {"CX"}, {"corrected"});
   EXPECT_TRUE(fails_with("letters: expected one of", [&] { grid_of(plan); }));
   plan = mad_preset("smoke");
   plan.tasks = {"compresion"};

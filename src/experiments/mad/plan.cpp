@@ -28,6 +28,21 @@ std::vector<std::string> all_mad_tasks() {
   return tasks;
 }
 
+// The rows of Table 1 and, beside the full mixers, those of dialect paper.
+std::vector<MixerRow> table_1() {
+  std::vector<MixerRow> rows{{"attention", ""}};
+  for (const char* prior : {"softmax", "gla"})
+    for (const char* letters : {"CLTG", "", "C", "CL", "CLT", "L", "LT", "LTG"}) rows.push_back({prior, letters});
+  for (const char* prior : {"softmax", "gla"}) rows.push_back({prior, "CLTG", "paper"});
+  for (const char* prior : {"mamba", "rnn_softmax"})
+    for (const char* letters : {"", "CLTG"}) rows.push_back({prior, letters});
+  rows.push_back({"mamba_unnormalised", "CLTG"});
+  rows.push_back({"linear", ""});
+  for (const auto& [name, value] : Spelling<BlockMixer>::values)
+    if (value != BlockMixer::kFem && value != BlockMixer::kAttention) rows.push_back({std::string(name), ""});
+  return rows;
+}
+
 // A task in one of its settings.
 struct Setting {
   std::string label;
@@ -139,7 +154,7 @@ Grid grid_of(const MadPlan& plan) {
   if (plan.preset == "paper") settings["train"]["weight_decay"] = {0.0, 0.1};
   grid.choices = choices_of(settings);
   if (grid.choices.size() > 1) grid.choosing_seeds = {plan.choosing_seed};
-  for (const MadMixer& mixer : plan.mixers) {
+  for (const MixerRow& mixer : plan.mixers) {
     for (const std::string& task : plan.tasks) {
       const std::string name = "mad/" + task;
       const auto file = find_recipe(name);

@@ -1,23 +1,21 @@
 // The paper's Table 1: mixers on the six tasks of MAD, as a grid of runs.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "experiments/mad/mixers.h"
+#include "experiments/mixer_rows.h"
 #include "train/sweep.h"
 
 namespace fem {
 
 struct MadPlan {
   std::string preset;
-  std::vector<MadMixer> mixers;
+  std::vector<MixerRow> mixers;
   std::vector<std::string> tasks;  // recipes in configs/mad
   std::vector<int64_t> seeds;      // that are reported; of the data, of the initial parameters and of the order
   int64_t choosing_seed = 0;       // by which each mixer's learning rate is chosen for each task
   std::vector<double> learning_rates;
-  std::filesystem::path out = "runs/mad";
 };
 
 MadPlan mad_preset(const std::string& name);

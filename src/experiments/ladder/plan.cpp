@@ -1,0 +1,44 @@
+#include "experiments/ladder/plan.h"
+
+#include "io/recipe.h"
+#include "util/check.h"
+
+namespace fem {
+
+using nlohmann::json;
+
+LadderText ladder_text(const std::string& assignment) {
+  const size_t equals = assignment.find('='), comma = assignment.find(',', equals);
+  FEM_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < assignment.size(),
+            "ladder: expected --text NAME=FILE or NAME=TRAINING,VALIDATION, got '", assignment, "'");
+  LadderText text{assignment.substr(0, equals), assignment.substr(equals + 1, comma - equals - 1), {}};
+  if (comma != std::string::npos) text.validation = assignment.substr(comma + 1);
+  return text;
+}
+
+Grid grid_of(const LadderPlan& plan) {
+  FEM_CHECK(!plan.mixers.empty() && !plan.texts.empty() && !plan.seeds.empty() && !plan.learning_rates.empty(),
+            "ladder: expected at least one of --priors, --text, --seeds and --lr each");
+  Grid grid{.axes = {"mixer", "text"},
+            .seeds = plan.seeds,
+            .choices = choices_of({{"train", {{"learning_rate", plan.learning_rates}}}})};
+  if (grid.choices.size() > 1) grid.choosing_seeds = {plan.choosing_seed};
+  const auto file = find_recipe(plan.recipe);
+  const json recipe = load_recipe(file);
+  json sized = recipe;
+  sized["model"]["mixer"]["conv_hidden"] = 32;  // as the 500k recipes of the full mixers have it
+  for (const MixerRow& mixer : plan.mixers) {
+    const json model = changes_of(mixer, sized);
+    for (const LadderText& text : plan.texts) {
+      json changes = model;
+      changes["train"]["steps"] = plan.steps;
+      changes["data"]["train"] = {text.train};
+      if (!text.validation.empty()) changes["data"]["validation"] = {text.validation};
+      grid.cells.push_back({{mixer.label(), text.name}, plan.recipe, file, recipe, changes});
+    }
+  }
+  check(grid, "ladder");
+  return grid;
+}
+
+}  // namespace fem

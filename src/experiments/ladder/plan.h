@@ -1,0 +1,33 @@
+// Which letter makes a language model better? The paper's ladder on text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiments/mixer_rows.h"
+#include "train/sweep.h"
+
+namespace fem {
+
+struct LadderText {
+  std::string name;
+  std::string train, validation;  // files; no validation: the last tenth of train
+};
+
+// "tinyshakespeare=input.txt" or "wikitext2=train.txt,valid.txt"
+LadderText ladder_text(const std::string& assignment);
+
+struct LadderPlan {
+  std::string recipe = "500k-attention";
+  std::vector<MixerRow> mixers;
+  std::vector<LadderText> texts;
+  std::vector<int64_t> seeds{1, 2, 3};
+  int64_t choosing_seed = 0;
+  std::vector<double> learning_rates{1e-3, 3e-3, 1e-2};
+  int64_t steps = 400;
+};
+
+// Axes mixer and text.
+Grid grid_of(const LadderPlan& plan);
+
+}  // namespace fem
