@@ -19,12 +19,13 @@ namespace fem {
 
 // What mixes the tokens of a block, a row each of src/models/token_mixers.cpp: a Free Energy Mixer, or plain attention
 // on torch's fused kernels and others to compare it with.
-enum class BlockMixer { kFem, kAttention, kDiffAttention };
+enum class BlockMixer { kFem, kAttention, kDiffAttention, kHyena };
 template <>
 struct Spelling<BlockMixer> {
   static constexpr std::array values{std::pair{std::string_view("fem"), BlockMixer::kFem},
                                      std::pair{std::string_view("attention"), BlockMixer::kAttention},
-                                     std::pair{std::string_view("diff_attention"), BlockMixer::kDiffAttention}};
+                                     std::pair{std::string_view("diff_attention"), BlockMixer::kDiffAttention},
+                                     std::pair{std::string_view("hyena"), BlockMixer::kHyena}};
 };
 
 inline constexpr int64_t kMostLayers = 1 << 14;
@@ -49,7 +50,7 @@ void visit_backbone_options(Options& o, Visitor&& visit) {
   visit("mlp_width", o.mlp_width, "hidden width of the SwiGLU MLP");
   visit("norm_eps", o.norm_eps, "added to the mean square in RMSNorm");
   visit("block_mixer", o.block_mixer,
-        "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention");
+        "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention, hyena");
 }
 
 // Every parameter of a configuration in a fixed order, without allocating it.

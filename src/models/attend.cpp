@@ -9,6 +9,7 @@
 #include "fem/ops/modulate.h"
 #include "fem/ops/softmax_read.h"
 #include "mixer/positions.h"
+#include "models/packed.h"
 #include "models/traced.h"
 #include "nn/linear.h"
 #include "nn/parameters.h"
@@ -44,19 +45,11 @@ at::Tensor attend_to(const Heads& all, const std::optional<at::Tensor>& visible,
   });
 }
 
-// Neighbouring sequences of one length are a batch: torch's attention knows no borders.
+// Torch's attention knows no borders.
 at::Tensor attend_packed(const Heads& h, const std::vector<int64_t>& borders, bool causal) {
-  std::vector<at::Tensor> reads;
-  for (size_t first = 0, next; first + 1 < borders.size(); first = next) {
-    const int64_t length = borders[first + 1] - borders[first];
-    for (next = first + 1; next + 1 < borders.size() && borders[next + 1] - borders[next] == length;) ++next;
-    if (length == 0) continue;
-    const auto batch_of = [&](const at::Tensor& rows) {
-      return rows.narrow(1, borders[first], borders[next] - borders[first]).unflatten(1, {-1, length}).squeeze(0);
-    };
-    const Heads sequences{batch_of(h.query), batch_of(h.key), batch_of(h.value)};
-    reads.push_back(attend_to(sequences, {}, causal).flatten(0, 1).unsqueeze(0));
-  }
+  const std::vector<at::Tensor> reads = every_length(borders, [&](const auto& batch_of) {
+    return attend_to({batch_of(h.query), batch_of(h.key), batch_of(h.value)}, {}, causal);
+  });
   return reads.empty() ? every_map(h, [](const Heads& map) { return map.value; }) : at::cat(reads, 1);
 }
 

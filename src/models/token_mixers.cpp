@@ -9,6 +9,7 @@ namespace fem {
 const TokenMixer& fem_mixer();
 const TokenMixer& attention_mixer();
 const TokenMixer& diff_attention_mixer();
+const TokenMixer& hyena_mixer();
 
 const TokenMixer& token_mixer_of(BlockMixer mixer) {
   switch (mixer) {
@@ -18,6 +19,8 @@ const TokenMixer& token_mixer_of(BlockMixer mixer) {
       return attention_mixer();
     case BlockMixer::kDiffAttention:
       return diff_attention_mixer();
+    case BlockMixer::kHyena:
+      return hyena_mixer();
   }
   FEM_CHECK(false, "token_mixer_of: expected one of the mixers in fem/backbone.h, got number ",
             static_cast<int>(mixer));

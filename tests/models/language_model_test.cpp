@@ -10,6 +10,7 @@
 #include "io/temporary_folder.h"
 #include "models/small_models.h"
 #include "support/error_text.h"
+#include "support/tolerance.h"
 
 namespace fem {
 namespace {
@@ -50,7 +51,12 @@ TEST_P(LanguageModelOf, SeesNoLaterToken) {
   at::Tensor changed = tokens.clone();
   changed.slice(1, 9) = (changed.slice(1, 9) + 1) % kVocabulary;
   const at::Tensor before = model(tokens), after = model(changed);
-  EXPECT_TRUE(before.slice(1, 0, 9).equal(after.slice(1, 0, 9)));
+  const at::Tensor early = before.slice(1, 0, 9), still = after.slice(1, 0, 9);
+  // A transform rounds all tokens together.
+  if (GetParam().block_mixer == BlockMixer::kHyena)
+    EXPECT_TRUE(testing::close(still, early, testing::kFloat32Layer));
+  else
+    EXPECT_TRUE(still.equal(early));
   EXPECT_FALSE(at::allclose(before.slice(1, 9), after.slice(1, 9)));
 }
 

@@ -24,6 +24,9 @@ inline std::vector<MixerChoice> every_mixer() {
   return choices;
 }
 
+// Encoders are not made of what is causal by nature.
+inline bool only_causal(const MixerChoice& choice) { return choice.block_mixer == BlockMixer::kHyena; }
+
 inline std::string name_of(const MixerChoice& choice) {
   return choice.block_mixer == BlockMixer::kFem ? spelled(choice.prior) : spelled(choice.block_mixer);
 }

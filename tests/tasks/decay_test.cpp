@@ -66,7 +66,10 @@ TEST(WeightDecay, IsForTheMatricesOfEveryTokenMixer) {
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kAttention, PriorType::kSoftmax))), attention);
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kDiffAttention, PriorType::kSoftmax))), attention);
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kFem, PriorType::kSoftmax))), fem);
-  static_assert(Spelling<BlockMixer>::values.size() == 3, "a new token mixer needs a line here");
+  Names hyena = mlp;  // neither the short convolution nor what makes the filter
+  hyena.merge(Names{"blocks.0.mixer.input.weight", "blocks.0.mixer.output.weight"});
+  EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kHyena, PriorType::kSoftmax))), hyena);
+  static_assert(Spelling<BlockMixer>::values.size() == 4, "a new token mixer needs a line here");
 }
 
 TEST(WeightDecay, IsForEmbeddingAndHead) {

@@ -29,16 +29,27 @@ std::map<std::string, int64_t> counts() {
 
 TEST(Recipes, HaveExactlyTheseParameters) {
   const std::map<std::string, int64_t> expected{
-      {"500k-attention", 543168},       {"500k-diff-attention", 543456},
-      {"500k-fem-softmax", 541888},     {"500k-gla", 545104},
-      {"500k-fem-gla", 543952},         {"1m-attention", 924928},
-      {"1m-fem-softmax", 923008},       {"1m-gla", 927504},
-      {"1m-fem-gla", 925584},           {"10m-attention", 10010240},
-      {"10m-fem-softmax", 9979520},     {"10m-gla", 10025640},
-      {"10m-fem-gla", 9994920},         {"340m-attention", 341197824},
-      {"340m-fem-softmax", 342065664},  {"340m-fem-gla", 340124544},
-      {"340m-fem-mamba", 340736256},    {"1.3b-attention", 1298958336},
-      {"1.3b-fem-softmax", 1300686336}, {"1.3b-fem-gla", 1296779136},
+      {"500k-attention", 543168},
+      {"500k-diff-attention", 543456},
+      {"500k-hyena", 541008},
+      {"500k-fem-softmax", 541888},
+      {"500k-gla", 545104},
+      {"500k-fem-gla", 543952},
+      {"1m-attention", 924928},
+      {"1m-fem-softmax", 923008},
+      {"1m-gla", 927504},
+      {"1m-fem-gla", 925584},
+      {"10m-attention", 10010240},
+      {"10m-fem-softmax", 9979520},
+      {"10m-gla", 10025640},
+      {"10m-fem-gla", 9994920},
+      {"340m-attention", 341197824},
+      {"340m-fem-softmax", 342065664},
+      {"340m-fem-gla", 340124544},
+      {"340m-fem-mamba", 340736256},
+      {"1.3b-attention", 1298958336},
+      {"1.3b-fem-softmax", 1300686336},
+      {"1.3b-fem-gla", 1296779136},
       {"1.3b-fem-mamba", 1301172480},
   };
   EXPECT_EQ(counts(), expected);
@@ -79,7 +90,7 @@ TEST(Recipes, AreFoundByName) {
   EXPECT_EQ(find_recipe("1m-gla"), shared_files() / "configs" / "lm" / "1m-gla.toml");
   EXPECT_EQ(find_recipe("argmax/paper"), shared_files() / "configs" / "argmax" / "paper.toml");
   EXPECT_EQ(find_recipe("1m-gla.toml", "nowhere"), shared_files() / "configs" / "lm" / "1m-gla.toml");
-  EXPECT_TRUE(fails_with("500k-gla, argmax/demo", [] { find_recipe("nothing"); }));
+  EXPECT_TRUE(fails_with("500k-hyena, argmax/demo", [] { find_recipe("nothing"); }));
 }
 
 TEST(Recipes, UnknownAndImpossibleValuesAreRefused) {
