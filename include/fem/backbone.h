@@ -19,13 +19,16 @@ namespace fem {
 
 // What mixes the tokens of a block, a row each of src/models/token_mixers.cpp: a Free Energy Mixer, or plain attention
 // on torch's fused kernels and others to compare it with.
-enum class BlockMixer { kFem, kAttention, kDiffAttention, kHyena };
+enum class BlockMixer { kFem, kAttention, kDiffAttention, kHyena, kDeltaNet, kGatedDeltaNet, kMamba2 };
 template <>
 struct Spelling<BlockMixer> {
   static constexpr std::array values{std::pair{std::string_view("fem"), BlockMixer::kFem},
                                      std::pair{std::string_view("attention"), BlockMixer::kAttention},
                                      std::pair{std::string_view("diff_attention"), BlockMixer::kDiffAttention},
-                                     std::pair{std::string_view("hyena"), BlockMixer::kHyena}};
+                                     std::pair{std::string_view("hyena"), BlockMixer::kHyena},
+                                     std::pair{std::string_view("delta_net"), BlockMixer::kDeltaNet},
+                                     std::pair{std::string_view("gated_delta_net"), BlockMixer::kGatedDeltaNet},
+                                     std::pair{std::string_view("mamba2"), BlockMixer::kMamba2}};
 };
 
 inline constexpr int64_t kMostLayers = 1 << 14;
@@ -50,7 +53,8 @@ void visit_backbone_options(Options& o, Visitor&& visit) {
   visit("mlp_width", o.mlp_width, "hidden width of the SwiGLU MLP");
   visit("norm_eps", o.norm_eps, "added to the mean square in RMSNorm");
   visit("block_mixer", o.block_mixer,
-        "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention, hyena");
+        "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention, hyena, delta_net, "
+        "gated_delta_net, mamba2");
 }
 
 // Every parameter of a configuration in a fixed order, without allocating it.

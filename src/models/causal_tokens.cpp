@@ -24,8 +24,9 @@ at::Tensor CausalTokens::as_they_were(const at::Tensor& y) const {
   return back_.defined() ? at::take_along_dim(y, back_, 1) : y;
 }
 
-at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const CausalTokens& tokens, bool silu,
+at::Tensor convolve(const at::Tensor& projected, const at::Tensor& weight, const CausalTokens& tokens, bool silu,
                     MixerState* state) {
+  const at::Tensor x = projected.to(weight.scalar_type());  // autocast projects in bfloat16
   if (!state) return short_convolution(x, weight, {.restart = tokens.restart, .silu = silu});
   const int64_t before = weight.size(1) - 1;
   at::Tensor& past = state->accumulators["convolution"];

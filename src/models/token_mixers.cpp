@@ -10,6 +10,9 @@ const TokenMixer& fem_mixer();
 const TokenMixer& attention_mixer();
 const TokenMixer& diff_attention_mixer();
 const TokenMixer& hyena_mixer();
+const TokenMixer& delta_net_mixer();
+const TokenMixer& gated_delta_net_mixer();
+const TokenMixer& mamba2_mixer();
 
 const TokenMixer& token_mixer_of(BlockMixer mixer) {
   switch (mixer) {
@@ -21,6 +24,12 @@ const TokenMixer& token_mixer_of(BlockMixer mixer) {
       return diff_attention_mixer();
     case BlockMixer::kHyena:
       return hyena_mixer();
+    case BlockMixer::kDeltaNet:
+      return delta_net_mixer();
+    case BlockMixer::kGatedDeltaNet:
+      return gated_delta_net_mixer();
+    case BlockMixer::kMamba2:
+      return mamba2_mixer();
   }
   FEM_CHECK(false, "token_mixer_of: expected one of the mixers in fem/backbone.h, got number ",
             static_cast<int>(mixer));

@@ -25,7 +25,7 @@ inline BackboneOptions options_of(BlockMixer mixer, int64_t width, int64_t heads
 // The token mixer of one layer, all its weights random, in float64.
 class OneMixer {
  public:
-  OneMixer(const BackboneOptions& options, int64_t layer) {
+  OneMixer(const BackboneOptions& options, int64_t layer) : options_(options), layer_(layer) {
     at::manual_seed(5);
     const TokenMixer& mixer = token_mixer_of(options.block_mixer);
     mixer.check(options);
@@ -36,7 +36,9 @@ class OneMixer {
     mix_ = mixer.bind(options, layer, weights_);
   }
 
-  at::Tensor operator()(const at::Tensor& x, const Batch& batch = {}) const { return mix_(x, batch, nullptr, false); }
+  at::Tensor operator()(const at::Tensor& x, const Batch& batch = {}, MixerState* state = nullptr) const {
+    return mix_(x, batch, state, false);
+  }
 
   at::Tensor weight(const std::string& name) const {
     return weights_.at(std::find(names_.begin(), names_.end(), name) - names_.begin());
@@ -45,6 +47,20 @@ class OneMixer {
   // x W^T + b
   at::Tensor linear(const std::string& name, const at::Tensor& x) const {
     return at::matmul(x, weight(name + ".weight").t()) + weight(name + ".bias");
+  }
+
+  // y and the gradients of x and of every weight, computed in one dtype on what is rounded to another.
+  std::vector<at::Tensor> rounded(const at::Tensor& x, at::ScalarType to, at::ScalarType computed) const {
+    const auto leaf = [&](const at::Tensor& z) { return z.detach().to(to).to(computed).requires_grad_(); };
+    std::vector<at::Tensor> leaves;
+    for (const at::Tensor& weight : weights_) leaves.push_back(leaf(weight));
+    const Mix mix = token_mixer_of(options_.block_mixer).bind(options_, layer_, leaves);
+    leaves.insert(leaves.begin(), leaf(x));
+    const at::Tensor y = mix(leaves[0], {}, nullptr, false);
+    at::manual_seed(5);
+    std::vector<at::Tensor> all = torch::autograd::grad({y}, leaves, {at::randn(y.sizes()).to(to).to(computed)});
+    all.insert(all.begin(), y);
+    return all;
   }
 
   // Is it the formula, in its values and in the gradients of x and of every weight?
@@ -67,6 +83,8 @@ class OneMixer {
   }
 
  private:
+  const BackboneOptions options_;
+  const int64_t layer_;
   std::vector<at::Tensor> weights_;
   std::vector<std::string> names_;
   Mix mix_;

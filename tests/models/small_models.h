@@ -25,7 +25,10 @@ inline std::vector<MixerChoice> every_mixer() {
 }
 
 // Encoders are not made of what is causal by nature.
-inline bool only_causal(const MixerChoice& choice) { return choice.block_mixer == BlockMixer::kHyena; }
+inline bool only_causal(const MixerChoice& choice) {
+  return choice.block_mixer == BlockMixer::kHyena || choice.block_mixer == BlockMixer::kDeltaNet ||
+         choice.block_mixer == BlockMixer::kGatedDeltaNet || choice.block_mixer == BlockMixer::kMamba2;
+}
 
 inline std::string name_of(const MixerChoice& choice) {
   return choice.block_mixer == BlockMixer::kFem ? spelled(choice.prior) : spelled(choice.block_mixer);

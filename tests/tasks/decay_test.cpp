@@ -66,10 +66,18 @@ TEST(WeightDecay, IsForTheMatricesOfEveryTokenMixer) {
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kAttention, PriorType::kSoftmax))), attention);
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kDiffAttention, PriorType::kSoftmax))), attention);
   EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kFem, PriorType::kSoftmax))), fem);
-  Names hyena = mlp;  // neither the short convolution nor what makes the filter
-  hyena.merge(Names{"blocks.0.mixer.input.weight", "blocks.0.mixer.output.weight"});
-  EXPECT_EQ(decayed(backbone_parameters(one_block(BlockMixer::kHyena, PriorType::kSoftmax))), hyena);
-  static_assert(Spelling<BlockMixer>::values.size() == 4, "a new token mixer needs a line here");
+  const auto with_the_mlp = [&](std::initializer_list<const char*> mixer) {
+    Names names = mlp;
+    for (const char* name : mixer) names.insert("blocks.0.mixer." + std::string(name) + ".weight");
+    return names;
+  };
+  const auto of = [](BlockMixer mixer) { return decayed(backbone_parameters(one_block(mixer, PriorType::kSoftmax))); };
+  // Neither short convolutions nor what makes hyena's filter.
+  EXPECT_EQ(of(BlockMixer::kHyena), with_the_mlp({"input", "output"}));
+  EXPECT_EQ(of(BlockMixer::kDeltaNet), with_the_mlp({"input", "strength", "output"}));
+  EXPECT_EQ(of(BlockMixer::kGatedDeltaNet), with_the_mlp({"input", "strength", "decay", "gate", "output"}));
+  EXPECT_EQ(of(BlockMixer::kMamba2), with_the_mlp({"gate", "input", "step", "output"}));
+  static_assert(Spelling<BlockMixer>::values.size() == 7, "a new token mixer needs a line here");
 }
 
 TEST(WeightDecay, IsForEmbeddingAndHead) {
