@@ -22,7 +22,8 @@ LADDER = [
     ["src/bindings", "src/data"],
     ["src/evaluate"],
     ["src/tasks"],
-    ["src/bench", "src/experiments"],
+    ["src/bench"],
+    ["src/experiments"],
     ["apps"],
 ]
 RUNG = {folder: rung for rung, folders in enumerate(LADDER) for folder in folders}

@@ -103,6 +103,7 @@ void add_experiment_command(CLI::App& app, int& status) {
   experiment->fallthrough();
   experiment->footer("Example:\n  fem experiment argmax --preset demo");
   add_argmax(*experiment);
+  add_cost_experiment(*experiment);
   add_ladder_experiment(*experiment, status);
   add_mad_experiment(*experiment, status);
 }

@@ -1,11 +1,7 @@
-#include <ATen/Parallel.h>
-#include <torch/headeronly/version.h>
-
 #include <nlohmann/json.hpp>
 
 #include "bench/machine.h"
 #include "bench/report.h"
-#include "fem/version.h"
 #include "io/mixer_config.h"
 #include "util/check.h"
 
@@ -24,17 +20,6 @@ Json work_of(const Cost& cost, const Speed& speed) {
           {"bytes", counted(cost.bytes)},
           {"gflops", counted(speed.gflops)},
           {"gbytes_per_s", counted(speed.gbytes_per_s)}};
-}
-
-Json machine_json() {
-  const Machine machine = this_machine();
-  Json caches = Json::object();
-  for (const auto& [name, bytes] : machine.caches) caches[name] = bytes;
-  return {{"cpu", machine.cpu},
-          {"cores", machine.cores},
-          {"isa", machine.isa},
-          {"threads", machine.threads},
-          {"caches", caches}};
 }
 
 Json configuration_json(const Configuration& c) {
@@ -56,7 +41,7 @@ std::ofstream open_json(const std::filesystem::path& path) {
 }
 
 void write_json(const std::vector<Case>& cases, const Roof& roof, std::ostream& out) {
-  const Json machine = machine_json();
+  const Json machine = to_json(this_machine());
   for (const Case& c : cases) {
     const bool time = c.unit == Case::Unit::kMilliseconds;
     Json line{{"bench", c.bench}, {"case", c.name()}, {"kind", c.kind}, {"opponent", c.opponent}, {"ratio", c.ratio()}};
@@ -77,8 +62,7 @@ void write_json(const std::vector<Case>& cases, const Roof& roof, std::ostream& 
     line["peak_gbytes_per_s_one_thread"] = roof.one_thread.gbytes_per_s;
     line["configuration"] = configuration_json(c.configuration);
     line["machine"] = machine;
-    line["versions"] = {
-        {"fem", version()}, {"torch", TORCH_VERSION}, {"isa", instruction_set()}, {"threads", at::get_num_threads()}};
+    line["versions"] = versions_json();
     out << line.dump() << "\n";
   }
   FEM_CHECK(out.flush().good(), "bench: writing the --json file failed; is the disk full?");

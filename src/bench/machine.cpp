@@ -1,10 +1,12 @@
 #include "bench/machine.h"
 
 #include <ATen/Parallel.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "fem/version.h"
@@ -59,6 +61,20 @@ int64_t Machine::largest_cache() const {
 
 Machine this_machine() {
   return {cpu_name(), instruction_set(), std::thread::hardware_concurrency(), at::get_num_threads(), data_caches()};
+}
+
+nlohmann::ordered_json to_json(const Machine& machine) {
+  nlohmann::ordered_json caches = nlohmann::ordered_json::object();
+  for (const auto& [name, bytes] : machine.caches) caches[name] = bytes;
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"isa", machine.isa},
+          {"threads", machine.threads},
+          {"caches", caches}};
+}
+
+nlohmann::ordered_json versions_json() {
+  return {{"fem", version()}, {"torch", TORCH_VERSION}, {"isa", instruction_set()}, {"threads", at::get_num_threads()}};
 }
 
 }  // namespace fem::bench

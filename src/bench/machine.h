@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,5 +18,9 @@ struct Machine {
 };
 
 Machine this_machine();
+
+nlohmann::ordered_json to_json(const Machine& machine);
+// Of this library, of torch, of the kernels; and the threads.
+nlohmann::ordered_json versions_json();
 
 }  // namespace fem::bench

@@ -12,13 +12,13 @@ namespace {
 // The second warm-up run finds the allocator's and BLAS's buffers in place.
 constexpr int kWarmUps = 2;
 
+}  // namespace
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
-
-}  // namespace
 
 double milliseconds(const Work& work) {
   const auto start = std::chrono::steady_clock::now();

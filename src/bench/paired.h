@@ -14,6 +14,7 @@ struct PairedTimes {
 using Work = std::function<void()>;
 
 double milliseconds(const Work& work);  // of one run
+double median(std::vector<double> values);
 
 // Warms both up, then runs them in turn, so that both see the same machine. between() is called after every pair.
 PairedTimes time_in_turn(const Work& ours, const Work& opponent, int64_t repeats, const Work& between = [] {});

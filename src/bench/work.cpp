@@ -13,8 +13,8 @@ Flops softmax_flops(const Shape& s, int64_t key, int64_t streams) {
   return {2 * pairs * (key + streams), 2 * pairs * (3 * key + 2 * streams)};
 }
 
-Flops linear_flops(const Shape& s, const Head& head) {
-  const int64_t product = 2 * s.batch * s.heads * s.length * head.key * (2 * head.value + 1);
+Flops linear_flops(const Shape& s, int64_t key, int64_t streams) {
+  const int64_t product = 2 * s.batch * s.heads * s.length * key * (streams + 1);
   return {2 * product, 5 * product};
 }
 
@@ -62,13 +62,14 @@ Head head_of(const MixerOptions& options) {
 
 }  // namespace
 
-Flops read_flops(PriorType prior, const Shape& shape, const Head& head) {
+Flops read_flops(PriorType prior, const Shape& shape, const Head& head, bool free_energy) {
+  const int64_t streams = (free_energy ? 2 : 1) * head.value;
   switch (prior) {
     case PriorType::kSoftmax:
-      return softmax_flops(shape, head.key, 2 * head.value);
+      return softmax_flops(shape, head.key, streams);
     case PriorType::kLinear:
     case PriorType::kGla:
-      return linear_flops(shape, head);
+      return linear_flops(shape, head.key, streams);
     default:
       return {};
   }
@@ -80,7 +81,8 @@ Flops attention_flops(const Shape& shape) {
 }
 
 Flops mixer_flops(const MixerOptions& options, const Shape& shape) {
-  return layer_flops(elements_of(options), shape, read_flops(options.prior_type, shape, head_of(options)));
+  return layer_flops(elements_of(options), shape,
+                     read_flops(options.prior_type, shape, head_of(options), options.has_free_energy()));
 }
 
 Flops attention_layer_flops(const Shape& shape) {
@@ -88,7 +90,8 @@ Flops attention_layer_flops(const Shape& shape) {
 }
 
 Cost mixer_step_cost(const MixerOptions& options, const Shape& shape, int64_t state_bytes) {
-  const int64_t read = read_flops(options.prior_type, one_token(shape), head_of(options)).forward;
+  const int64_t read =
+      read_flops(options.prior_type, one_token(shape), head_of(options), options.has_free_energy()).forward;
   const bool keeps_tokens = options.prior_type == PriorType::kSoftmax;
   return step_cost(elements_of(options), shape, keeps_tokens ? (shape.length + 1) * read : read,
                    keeps_tokens ? state_bytes : 2 * state_bytes);

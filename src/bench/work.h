@@ -26,8 +26,8 @@ struct Head {
 
 // softmax: two products over the T (T + 1) / 2 pairs of tokens, five in the backward (the scores once more).
 // linear, gla: the state K x (2 V + 1) is updated and read at every token; five such products in the backward.
-// The other priors have no products: 0.
-Flops read_flops(PriorType prior, const Shape& shape, const Head& head);
+// The other priors have no products: 0. Without a free energy v alone is summed, not [v, e^{beta v}]: V, not 2 V.
+Flops read_flops(PriorType prior, const Shape& shape, const Head& head, bool free_energy = true);
 Flops attention_flops(const Shape& shape);
 
 // With the projections, the conditioner's included; they are three products in training.

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fem/language_model.h"
 #include "mixer/streaming.h"
 #include "models/causal_tokens.h"
 #include "models/long_convolution.h"
+#include "models/matrix_state.h"
 #include "models/token_mixer.h"
 #include "nn/linear.h"
 #include "nn/parameters.h"
@@ -31,9 +31,9 @@ std::vector<ParameterSpec> hyena_parameters(const BackboneOptions& options, int6
 
 // Channels, such that all parameters are 4 D^2: the convolutions' own are taken from the projections.
 int64_t hyena_width(const BackboneOptions& options) {
-  const auto parameters = [&](int64_t width) { return parameter_count(hyena_parameters(options, width)); };
-  const int64_t fixed = parameters(0), a_channel = parameters(1) - fixed;
-  return (4 * options.n_embd * options.n_embd - fixed + a_channel / 2) / a_channel;
+  int64_t width = 0;
+  match_attention(options, width, [&] { return hyena_parameters(options, width); });
+  return width;
 }
 
 struct HyenaWeights {

@@ -39,6 +39,16 @@ TEST(Work, LinearReadGrowsWithTheTokens) {
   EXPECT_EQ(read_flops(PriorType::kLinear, kShape, head).forward, flops.forward);
 }
 
+TEST(Work, WithoutAFreeEnergyOneStreamIsSummed) {
+  const Head head{.key = 4, .value = 3};
+  EXPECT_EQ(read_flops(PriorType::kSoftmax, kShape, head, false).forward, 3 * 2 * (4 + 3));
+  EXPECT_EQ(read_flops(PriorType::kGla, kShape, head, false).forward, 2 * 2 * 2 * (4 * 4));
+  MixerOptions options = options_of(PriorType::kSoftmax, false);
+  const int64_t both = mixer_flops(options, {"", 8, 1, 2, 1}).forward;
+  options.use_lse = options.use_temperature = false;  // no inner gate either: a matrix 8 x 4 less
+  EXPECT_EQ(both - mixer_flops(options, {"", 8, 1, 2, 1}).forward, 3 * 2 * 4 + 2 * 2 * (8 * 4));
+}
+
 TEST(Work, ElementwiseReadsAreNotCounted) {
   for (const PriorType prior : {PriorType::kRnnSoftmax, PriorType::kRnnDecay, PriorType::kMamba})
     EXPECT_EQ(read_flops(prior, kShape, {4, 3}).training(), 0);

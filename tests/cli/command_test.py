@@ -58,6 +58,7 @@ class Command(unittest.TestCase):
             ["letters"],
             ["experiment"],
             ["experiment", "argmax"],
+            ["experiment", "cost"],
             ["bench"],
             ["bench", "read"],
             ["bench", "layer"],
