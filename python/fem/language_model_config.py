@@ -32,7 +32,9 @@ class LanguageModelConfig:
     """The head is the embedding."""
     norm_eps: float = 1e-5
     """Added to the mean square in RMSNorm."""
-    block_mixer: Literal["fem", "attention", "diff_attention", "hyena", "delta_net", "gated_delta_net", "mamba2"] = "fem"
+    block_mixer: Literal["fem", "attention", "diff_attention", "hyena", "delta_net", "gated_delta_net", "mamba2"] = (
+        "fem"
+    )
     """What mixes the tokens of a block: a Free Energy Mixer, or plain attention and others to compare it with."""
     mixer: dict[str, Any] = field(default_factory=dict)
     """Fields of `FreeEnergyMixerConfig`, n_embd and n_head excepted: they are the model's. Absent: its defaults."""

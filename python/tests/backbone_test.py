@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from fem import FreeEnergyMixer, LanguageModel, LanguageModelState
-from small_models import KINDS, model_config, random_model
+from small_models import BY_HAND, KINDS, RECURRENT, model_config, random_model
 from support import FLOAT32_GRADIENT, FLOAT32_LAYER, FLOAT64, error
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -18,7 +18,7 @@ BFLOAT16 = 0.1  # two blocks whose products are rounded, and a sum over the voca
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Every prior, and plain attention."""
+    """Every prior, and every other mixer."""
     return str(request.param)
 
 
@@ -40,7 +40,7 @@ def loss_and_gradients(model: Any, tokens: Tensor, **arguments: Tensor) -> tuple
 
 
 @pytest.mark.parametrize("arrangement", ["rows", "padded", "packed"])
-@pytest.mark.parametrize("kind", ["gla", "attention"])  # compile_test.py has every prior
+@pytest.mark.parametrize("kind", ["gla", "attention", *RECURRENT])  # compile_test.py has every prior
 def test_one_graph_serves_every_shape(kind: str, arrangement: str) -> None:
     model = random_model(kind)
     counter = CompileCounterWithBackend("aot_eager")
@@ -62,7 +62,7 @@ def test_one_graph_serves_every_shape(kind: str, arrangement: str) -> None:
     assert 0 < compilations[0] == compilations[1]
 
 
-@pytest.mark.parametrize("kind", ["gla", "attention"])
+@pytest.mark.parametrize("kind", ["gla", "attention", *RECURRENT])
 def test_a_compiled_model_continues_a_state(kind: str) -> None:
     model, tokens, state = random_model(kind), some_tokens(2, 9), LanguageModelState()
     compiled = torch.compile(model, backend="aot_eager")
@@ -123,6 +123,7 @@ def as_encoder(model: LanguageModel) -> str:
     return json.dumps(config)
 
 
+@pytest.mark.parametrize("kind", BY_HAND)
 def test_an_encoder_sees_later_tokens_and_no_padding(kind: str) -> None:
     model = random_model(kind).double()
     x, config = model.embedding(some_tokens(2, 9)).detach(), as_encoder(model)
@@ -155,6 +156,7 @@ def test_wrong_arguments_are_refused() -> None:
         torch.ops.fem.backbone_with_states(x.detach(), weights, config, [])
 
 
+@pytest.mark.parametrize("kind", BY_HAND)
 def test_a_seed_gives_the_weights_of_the_layers_one_after_the_other(kind: str) -> None:
     config = model_config(kind, tie_embeddings=False)
     torch.manual_seed(3)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fem import ByteTokenizer, FreeEnergyMixer, LanguageModel, LanguageModelConfig, LanguageModelState, MixerState
 from safetensors.torch import load_file, save_file
-from small_models import KINDS, model_config, random_model
+from small_models import BY_HAND, KINDS, model_config, random_model
 from support import FLOAT32_LAYER, error
 from torch import Tensor
 from torch.nn import functional
@@ -52,6 +52,7 @@ def mixer_of(model: LanguageModel, block: int) -> FreeEnergyMixer:
     return mixer
 
 
+@pytest.mark.parametrize("kind", BY_HAND)
 @pytest.mark.parametrize("tied", [True, False])
 def test_logits_are_those_of_the_formulas(kind: str, tied: bool) -> None:
     model, tokens = random_model(kind, tie_embeddings=tied, norm_eps=0.1), some_tokens()

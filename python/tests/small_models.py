@@ -6,13 +6,15 @@ import torch
 from fem import ByteTokenizer, LanguageModel, LanguageModelConfig
 from support import HEADS, PRIORS, WIDTH
 
-KINDS = (*PRIORS, "attention")
+RECURRENT = ("delta_net", "gated_delta_net", "mamba2")
+BY_HAND = (*PRIORS, "attention")  # of which the tests here have the formulas; C++ tests have those of the others
+KINDS = (*BY_HAND, *RECURRENT)
 
 
 def model_config(kind: str = "softmax", **fields: Any) -> LanguageModelConfig:
     sizes = {"vocab_size": 257, "n_embd": WIDTH, "n_head": HEADS, "n_layer": 2, "mlp_width": 48}
-    if kind == "attention":
-        return LanguageModelConfig(**{**sizes, "block_mixer": "attention", **fields})
+    if kind not in PRIORS:
+        return LanguageModelConfig(**{**sizes, "block_mixer": kind, **fields})
     mixer = {"prior_type": kind, "conv_hidden": 8, "ssm_rank": 4}
     return LanguageModelConfig(**{**sizes, "mixer": mixer, **fields})
 

@@ -16,7 +16,7 @@ class CausalTokens {
  public:
   CausalTokens(const at::Tensor& x, const Batch& batch);
 
-  // Both [B, T, ...]; x and y themselves if nothing is masked.
+  // Both [B, T, C]; x and y themselves if nothing is masked.
   at::Tensor real_first(const at::Tensor& x) const;
   at::Tensor as_they_were(const at::Tensor& y) const;
 
@@ -25,7 +25,7 @@ class CausalTokens {
   std::optional<at::Tensor> restart;  // [1, T] bool, if there are packed sequences
 
  private:
-  at::Tensor order_, back_;  // [B, T, 1]; undefined without mask
+  at::Tensor order_, back_;  // [B, T]; undefined without mask
 };
 
 // short_convolution of x [B, T, C], after the tokens of a state, which then remembers these.
