@@ -8,14 +8,17 @@
 namespace fem {
 namespace {
 
-std::optional<double> goal_of(const Json* line) {
-  if (!line) return std::nullopt;
-  const Json& value = line->at("measures").at(line->at("goal").at("measure").get<std::string>());
+bool has_finished(const Json& line) { return line.contains("measures"); }
+
+std::optional<double> goal_of(const Json& line) {
+  if (!has_finished(line)) return std::nullopt;
+  const Json& value = line.at("measures").at(line.at("goal").at("measure").get<std::string>());
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;  // null: not finite
 }
 
-// Whether a line says all that is read of it below: of a run that failed, or of one that finished.
-bool is_result(const Json& line) {
+}  // namespace
+
+bool is_sweep_result(const Json& line) {
   const auto has = [](const Json& object, const char* name, auto is) {
     return object.is_object() && object.contains(name) && (object[name].*is)();
   };
@@ -27,27 +30,31 @@ bool is_result(const Json& line) {
          line["measures"].contains(line["goal"]["measure"].get<std::string>());
 }
 
-}  // namespace
-
 std::filesystem::path sweep_results_path(const std::filesystem::path& out) { return out / "results.jsonl"; }
 
 SweepResults::SweepResults(const std::filesystem::path& file) : file_(file) {
   for (const Json& line : read_jsonl(file)) {
-    FEM_CHECK(is_result(line), "sweep: ", file.string(), ": expected lines with the result of a run, got ",
+    FEM_CHECK(is_sweep_result(line), "sweep: ", file.string(), ": expected lines with the result of a run, got ",
               line.dump().substr(0, 80), "; remove that line");
-    lines_[line["run"]] = line;
+    keep(line);
   }
 }
 
+void SweepResults::keep(Json line) {
+  const auto [place, is_new] = place_of_.try_emplace(line["run"], lines_.size());
+  is_new ? lines_.push_back(std::move(line)) : void(lines_[place->second] = std::move(line));
+}
+
 const Json* SweepResults::line_of(const GridRun& run) const {
-  const auto found = lines_.find(run.name);
-  const bool same = found != lines_.end() && nlohmann::json(found->second["recipe"]) == run.recipe;
-  return same ? &found->second : nullptr;
+  const auto found = place_of_.find(run.name);
+  if (found == place_of_.end()) return nullptr;
+  const Json& line = lines_[found->second];
+  return nlohmann::json(line["recipe"]) == run.recipe ? &line : nullptr;
 }
 
 const Json* SweepResults::finished(const GridRun& run) const {
   const Json* line = line_of(run);
-  return line && line->contains("measures") ? line : nullptr;
+  return line && has_finished(*line) ? line : nullptr;
 }
 
 std::optional<std::string> SweepResults::failure(const GridRun& run) const {
@@ -62,9 +69,9 @@ void SweepResults::add(const Grid& grid, const GridRun& run, const Json& more) {
   for (size_t i = 0; i < grid.axes.size(); ++i) line["cell"][grid.axes[i]] = grid.cells[run.cell].labels[i];
   line.update(more);
   line["recipe"] = run.recipe;
-  FEM_CHECK(is_result(line), "sweep: expected the result of a run, got ", line.dump().substr(0, 80));
+  FEM_CHECK(is_sweep_result(line), "sweep: expected the result of a run, got ", line.dump().substr(0, 80));
   append_jsonl(file_, line);
-  lines_[run.name] = std::move(line);
+  keep(std::move(line));
 }
 
 void SweepResults::add_finished(const Grid& grid, const GridRun& run, const Json& result) { add(grid, run, result); }
@@ -73,46 +80,67 @@ void SweepResults::add_failed(const Grid& grid, const GridRun& run, const std::s
   add(grid, run, {{"error", error}});
 }
 
-std::optional<size_t> chosen(const Grid& grid, const SweepResults& results, size_t cell) {
-  if (grid.choosing_seeds.empty()) return 0;
-  std::vector<std::vector<std::optional<double>>> values(grid.choices.size());
+CellRuns runs_of(const Grid& grid, const SweepResults& results, size_t cell) {
+  CellRuns runs{
+      .labels = grid.cells[cell].labels, .choices = {}, .choosing_seeds = grid.choosing_seeds, .seeds = grid.seeds};
+  for (const Variant& choice : grid.choices) runs.choices.push_back(choice.label);
+  for (size_t choice = 0; choice < grid.choices.size(); ++choice)
+    for (const auto& seeds : {grid.choosing_seeds, grid.seeds})
+      for (const int64_t seed : seeds)
+        if (const Json* line = results.line_of(run_of(grid, cell, choice, seed))) runs.lines[{choice, seed}] = line;
+  return runs;
+}
+
+std::optional<size_t> chosen(const CellRuns& runs) {
+  if (runs.choosing_seeds.empty()) return 0;
+  std::vector<std::vector<std::optional<double>>> values(runs.choices.size());
   bool larger_is_better = false;
-  for (size_t choice = 0; choice < grid.choices.size(); ++choice) {
-    for (const int64_t seed : grid.choosing_seeds) {
-      const GridRun run = run_of(grid, cell, choice, seed);
-      const Json* line = results.finished(run);
-      if (!line && !results.failure(run)) return std::nullopt;
-      values[choice].push_back(goal_of(line));
-      if (line) larger_is_better = line->at("goal").at("larger_is_better").get<bool>();
+  for (size_t choice = 0; choice < runs.choices.size(); ++choice) {
+    for (const int64_t seed : runs.choosing_seeds) {
+      const auto run = runs.lines.find({choice, seed});
+      if (run == runs.lines.end()) return std::nullopt;
+      values[choice].push_back(goal_of(*run->second));
+      if (has_finished(*run->second)) larger_is_better = run->second->at("goal").at("larger_is_better").get<bool>();
     }
   }
   return best_choice(values, larger_is_better);
 }
 
+std::optional<size_t> chosen(const Grid& grid, const SweepResults& results, size_t cell) {
+  return chosen(runs_of(grid, results, cell));
+}
+
+SweepRow sweep_row(const CellRuns& runs) {
+  SweepRow row{.labels = runs.labels};
+  const auto line_at = [&](size_t choice, int64_t seed) -> const Json* {
+    const auto found = runs.lines.find({choice, seed});
+    if (found == runs.lines.end()) return nullptr;
+    if (has_finished(*found->second)) return found->second;
+    ++row.failed;
+    return nullptr;
+  };
+  for (size_t choice = 0; choice < runs.choices.size(); ++choice)
+    for (const int64_t seed : runs.choosing_seeds) line_at(choice, seed);
+  std::vector<std::pair<std::string, std::vector<double>>> values;
+  const std::optional<size_t> best = chosen(runs);
+  if (best) row.choice = runs.choices[*best];
+  for (size_t i = 0; best && i < runs.seeds.size(); ++i) {
+    const Json* line = line_at(*best, runs.seeds[i]);
+    if (!line) continue;
+    row.runs.push_back(line);
+    row.parameters = line->at("parameters");
+    if (values.empty())
+      for (const auto& [name, value] : line->at("measures").items()) values.push_back({name, {}});
+    for (auto& [name, own] : values)
+      if (const Json value = line->at("measures").value(name, Json()); value.is_number()) own.push_back(value);
+  }
+  for (const auto& [name, own] : values) row.measures.emplace_back(name, summarize(own));
+  return row;
+}
+
 std::vector<SweepRow> sweep_rows(const Grid& grid, const SweepResults& results) {
   std::vector<SweepRow> rows;
-  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
-    SweepRow row{.labels = grid.cells[cell].labels};
-    for (size_t choice = 0; choice < grid.choices.size(); ++choice)
-      for (const int64_t seed : grid.choosing_seeds)
-        row.failed += results.failure(run_of(grid, cell, choice, seed)) ? 1 : 0;
-    std::vector<std::pair<std::string, std::vector<double>>> values;
-    const std::optional<size_t> best = chosen(grid, results, cell);
-    if (best) row.choice = grid.choices[*best].label;
-    for (size_t i = 0; best && i < grid.seeds.size(); ++i) {
-      const GridRun run = run_of(grid, cell, *best, grid.seeds[i]);
-      row.failed += results.failure(run) ? 1 : 0;
-      const Json* line = results.finished(run);
-      if (!line) continue;
-      row.parameters = line->at("parameters");
-      if (values.empty())
-        for (const auto& [name, value] : line->at("measures").items()) values.push_back({name, {}});
-      for (auto& [name, own] : values)
-        if (const Json value = line->at("measures").value(name, Json()); value.is_number()) own.push_back(value);
-    }
-    for (const auto& [name, own] : values) row.measures.emplace_back(name, summarize(own));
-    rows.push_back(std::move(row));
-  }
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell) rows.push_back(sweep_row(runs_of(grid, results, cell)));
   return rows;
 }
 
