@@ -1,12 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace fem {
 
-// A Python script of ours with its arguments, and the interpreter that should have matplotlib.
+// A Python script of ours with its arguments, and the interpreter that should have what it imports.
 struct PlotCommand {
   std::string python;
   std::filesystem::path script;
@@ -21,5 +22,8 @@ PlotCommand plot_command(const std::string& name, const std::vector<std::string>
 
 // Draws; false if the interpreter or the script is not there or fails.
 bool draw(const PlotCommand& command);
+
+// The same; what it complained of last, nothing if it drew.
+std::optional<std::string> failure_of(const PlotCommand& command);
 
 }  // namespace fem

@@ -4,8 +4,8 @@
 
 namespace fem {
 
-// The recipes (configs/) and plot scripts (scripts/) that came with this program: share/fem beside its bin folder, as
-// it was installed, or in the build folder, where they are links to the source tree.
+// The recipes (configs/), plot scripts (scripts/) and claims (experiments/) that came with this program: share/fem
+// beside its bin folder, as it was installed, or in the build folder, where they are links to the source tree.
 std::filesystem::path shared_files();
 
 }  // namespace fem
