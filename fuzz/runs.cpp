@@ -4,6 +4,7 @@
 #include "evaluate/tasks.h"
 #include "io/checksums.h"
 #include "readers.h"
+#include "report/document.h"
 #include "train/metrics.h"
 #include "train/same_run.h"
 #include "train/sweep.h"
@@ -38,6 +39,10 @@ void results(const std::string& bytes) {
   sweep_table(grid, sweep_rows(grid, results));
 }
 
+void report(const std::string& bytes) {
+  report_document(gather({file_of(bytes, "results.jsonl").parent_path()}), {}, "");
+}
+
 void trainer_state(const std::string& bytes) {
   static const nlohmann::json now{{"task", "a"}, {"train", {{"steps", 1}}}};
   const TrainerState state = read_trainer_state(file_of(bytes, "trainer_state.json"));
@@ -49,9 +54,10 @@ void checksums(const std::string& bytes) { damage_in(file_of(bytes, "checksums")
 }  // namespace
 
 const std::vector<Reader>& run_readers() {
-  static const std::vector<Reader> readers{
-      {"documents", documents},         {"task", task},          {"metrics", metrics}, {"results", results},
-      {"trainer_state", trainer_state}, {"checksums", checksums}};
+  static const std::vector<Reader> readers{{"documents", documents}, {"task", task},
+                                           {"metrics", metrics},     {"results", results},
+                                           {"report", report},       {"trainer_state", trainer_state},
+                                           {"checksums", checksums}};
   return readers;
 }
 

@@ -24,6 +24,7 @@ LADDER = [
     ["src/tasks"],
     ["src/bench"],
     ["src/experiments"],
+    ["src/report"],
     ["apps"],
 ]
 RUNG = {folder: rung for rung, folders in enumerate(LADDER) for folder in folders}

@@ -64,6 +64,7 @@ std::unique_ptr<CLI::App> make_app(int& status) {
   add_eval_command(*app);
   add_generate_command(*app);
   add_experiment_command(*app, status);
+  add_report_command(*app);
   add_bench_command(*app);
   add_completion_command(*app);
   return app;

@@ -17,7 +17,7 @@ FEM = PARSE = ""
 TREE = Path(__file__).resolve().parents[2]
 MARKDOWN = ("*.md", "docs/**/*.md", "experiments/*/README.md")
 DOCUMENTS = [*(path for pattern in MARKDOWN for path in TREE.glob(pattern)), TREE / "scripts/demo"]
-COMMANDS = ("info", "letters", "train", "sweep", "eval", "generate", "experiment", "bench", "completion")
+COMMANDS = ("info", "letters", "train", "sweep", "eval", "generate", "experiment", "report", "bench", "completion")
 CALL = re.compile(r"(?<![\w./-])(?:build/|DIR/bin/)?fem (?P<words>(?:--|[a-z]).*)")
 
 

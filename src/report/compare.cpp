@@ -1,0 +1,132 @@
+// What a board says of single letters and of the paper's order.
+#include <algorithm>
+#include <cmath>
+
+#include "report/board.h"
+#include "util/table.h"
+
+namespace fem {
+namespace {
+
+constexpr size_t kMostTold = 3;  // reversals in a sentence
+
+std::optional<double> published_difference(const BoardCell& a, const BoardCell& b) {
+  if (!a.published.value || !b.published.value) return std::nullopt;
+  return *b.published.value - *a.published.value;
+}
+
+double mean_of(const SeedValues& values) {
+  std::vector<double> all;
+  for (const auto& [seed, value] : values) all.push_back(value);
+  return summarize(all).mean;
+}
+
+std::string with_sign(double value, int digits) {
+  const std::string text = fixed(value, digits);
+  return value < 0 ? "−" + text.substr(1) : "+" + text;
+}
+
+std::string count_of(size_t number, const std::string& one, const std::string& many) {
+  return std::to_string(number) + " " + (number == 1 ? one : many);
+}
+
+// "gla over softmax (paper +1.2, here −3.1 ± 0.8, 3 seeds)"; a single seed has no interval.
+std::string text_of(const Board& board, const Reversal& reversal) {
+  return reversal.better + " over " + reversal.worse + " (paper " + with_sign(reversal.published, board.digits) +
+         ", here " + with_sign(reversal.here.mean, board.digits) +
+         (reversal.here.half_width ? " ± " + fixed(*reversal.here.half_width, board.digits) : "") + ", " +
+         count_of(reversal.here.count, "seed", "seeds") + ")";
+}
+
+}  // namespace
+
+Interval difference(const SeedValues& a, const SeedValues& b) {
+  std::vector<double> differences;
+  for (const auto& [seed, value] : b)
+    if (const auto other = a.find(seed); other != a.end()) differences.push_back(value - other->second);
+  return interval_of(differences);
+}
+
+std::vector<Effect> effects_of(const Board& board) {
+  std::vector<Effect> effects;
+  for (const Ladder& ladder : board.ladders) {
+    for (size_t i = 0; i < ladder.steps.size(); ++i) {
+      const BoardRow *from = board.row(ladder.rungs[i]), *to = board.row(ladder.rungs[i + 1]);
+      if (!from || !to) continue;
+      for (size_t column = 0; column < board.columns.size(); ++column) {
+        const BoardCell &a = from->cells[column], &b = to->cells[column];
+        const Interval interval = difference(a.values, b.values);
+        if (interval.count > 0)
+          effects.push_back(
+              {ladder.title, ladder.steps[i], from->label, to->label, column, interval, published_difference(a, b)});
+      }
+    }
+  }
+  return effects;
+}
+
+std::vector<Reversal> Agreement::certain() const {
+  std::vector<Reversal> certain;
+  for (const Reversal& reversal : reversed)
+    if (reversal.here.is_apart_from_zero()) certain.push_back(reversal);
+  std::stable_sort(certain.begin(), certain.end(),
+                   [](const Reversal& a, const Reversal& b) { return std::abs(a.here.mean) > std::abs(b.here.mean); });
+  return certain;
+}
+
+std::vector<Agreement> agreements_of(const Board& board) {
+  std::vector<Agreement> agreements;
+  const double sign = board.larger_is_better ? 1 : -1;
+  for (size_t column = 0; column < board.columns.size(); ++column) {
+    std::vector<const BoardRow*> rows;
+    std::vector<double> ours, published;
+    for (const BoardRow& row : board.rows) {
+      const BoardCell& cell = row.cells[column];
+      if (cell.values.empty() || !cell.published.value) continue;
+      rows.push_back(&row);
+      ours.push_back(mean_of(cell.values));
+      published.push_back(*cell.published.value);
+    }
+    if (rows.size() < 2) continue;
+    Agreement agreement{.column = column,
+                        .rows = rows.size(),
+                        .spearman = spearman(ours, published),
+                        .kendall = kendall(ours, published)};
+    for (size_t i = 0; i < rows.size(); ++i) {
+      for (size_t j = 0; j < rows.size(); ++j) {
+        if (sign * (published[i] - published[j]) <= 0) continue;  // i is the better one in the paper
+        ++agreement.pairs;
+        const double here = sign * (ours[i] - ours[j]);
+        agreement.same += here > 0;
+        if (here < 0)
+          agreement.reversed.push_back({rows[i]->label, rows[j]->label, published[i] - published[j],
+                                        difference(rows[j]->cells[column].values, rows[i]->cells[column].values)});
+      }
+    }
+    agreements.push_back(std::move(agreement));
+  }
+  return agreements;
+}
+
+std::string sentence_of(const Board& board, const Agreement& agreement) {
+  const std::string ordered =
+      "Of " + count_of(agreement.pairs, "pair that the paper orders, ", "pairs that the paper orders, ");
+  if (agreement.same == agreement.pairs)
+    return (agreement.pairs == 1 ? "The one pair that the paper orders stands"
+                                 : "All " + std::to_string(agreement.pairs) + " pairs that the paper orders stand") +
+           std::string(" in the same order here.");
+  std::string text = ordered + std::to_string(agreement.same) + " stand in the same order here and " +
+                     std::to_string(agreement.reversed.size()) + " the other way round";
+  const size_t equal = agreement.pairs - agreement.same - agreement.reversed.size();
+  if (equal > 0) text += ", " + std::to_string(equal) + " are equal";
+  const std::vector<Reversal> certain = agreement.certain();
+  if (agreement.reversed.empty()) return text + ".";
+  if (certain.empty()) return text + "; no 95 % interval of a reversed difference leaves out 0.";
+  text += "; in " + std::to_string(certain.size()) + " of these the 95 % interval leaves out 0: ";
+  const size_t told = std::min(certain.size(), kMostTold);
+  for (size_t i = 0; i < told; ++i) text += (i ? "; " : "") + text_of(board, certain[i]);
+  if (told < certain.size()) text += "; and " + std::to_string(certain.size() - told) + " more";
+  return text + ".";
+}
+
+}  // namespace fem

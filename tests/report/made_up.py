@@ -1,0 +1,56 @@
+"""A sweep's folder with made-up results, in the shape of the MAD experiment: nothing here was ever measured."""
+
+import json
+import math
+import random
+from pathlib import Path
+
+MIXERS = {"softmax": 0.60, "softmax+C": 0.66, "softmax+CL": 0.71, "softmax+CLT": 0.72, "softmax+CLTG": 0.75,
+          "softmax+L": 0.63, "softmax+LT": 0.64, "softmax+LTG": 0.66, "gla": 0.50, "gla+C": 0.55, "gla+CL": 0.57,
+          "gla+CLT": 0.53, "gla+CLTG": 0.61, "delta_net": 0.78, "mamba": 0.52}  # fmt: skip
+TASKS = {"compression": -0.2, "fuzzy-recall": -0.3, "in-context-recall": 0.2, "memorization": 0.05,
+         "noisy-recall": 0.18, "selective-copying": 0.1}  # fmt: skip
+RATES = ["learning_rate=0.001", "learning_rate=0.002", "learning_rate=0.004"]
+
+
+def _line(mixer: str, task: str, choice: str, seed: int, accuracy: float) -> dict:
+    return {
+        "run": f"{mixer}-{task}-{choice}-seed={seed}",
+        "cell": {"mixer": mixer, "task": task},
+        "choice": choice,
+        "seed": seed,
+        "parameters": 100_000 + 8 * len(mixer),
+        "goal": {"measure": "accuracy", "larger_is_better": True},
+        "measures": {"accuracy": accuracy, "token_accuracy": accuracy + 0.001, "loss": -math.log(accuracy)},
+        "recipe": {"task": "mad", "data": {"kind": task}, "model": {"n_embd": 64, "mixer": {"name": mixer}},
+                   "train": {"steps": 800, "learning_rate": float(choice.partition("=")[2]), "seed": seed}},
+    }  # fmt: skip
+
+
+def write_sweep(folder: Path, mixers: int = len(MIXERS), curves: bool = True) -> None:
+    """results.jsonl and runs/*/metrics.jsonl; the same at every call."""
+    noise = random.Random(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for mixer, level in list(MIXERS.items())[:mixers]:
+        for task, ease in TASKS.items():
+            best = noise.randrange(len(RATES))
+            for seed in (0, 1, 2, 3):
+                for place, choice in enumerate(RATES):
+                    if seed > 0 and place != best:
+                        continue
+                    mean = min(0.995, level + ease) - 0.05 * (place != best)
+                    accuracy = min(0.999, max(0.02, mean + noise.gauss(0, 0.012)))
+                    lines.append(_line(mixer, task, choice, seed, round(accuracy, 6)))
+    with open(folder / "results.jsonl", "w") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    for line in lines if curves else []:
+        run = folder / "runs" / line["run"]
+        run.mkdir(parents=True)
+        with open(run / "metrics.jsonl", "w") as file:
+            for step in range(100, 801, 100):
+                reached = 1 - math.exp(-step / 200)
+                accuracy = line["measures"]["accuracy"] * reached
+                validation = {"kind": "validation", "step": step, "loss": 3 - 2 * accuracy, "accuracy": accuracy}
+                file.write(json.dumps(validation) + "\n")
+                file.write(json.dumps({"kind": "train", "step": step, "loss": 3.1 - 2 * reached}) + "\n")

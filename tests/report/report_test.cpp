@@ -1,0 +1,294 @@
+// From folders to the numbers of a page; the page itself is tested by page_test.py.
+#include <nlohmann/json.hpp>
+
+#include "io/temporary_folder.h"
+#include "report/document.h"
+#include "support/error_text.h"
+
+namespace fem {
+namespace {
+
+using testing::fails_with;
+
+// A sweep's folder, run by run.
+class Reports : public testing::TemporaryFolder {
+ protected:
+  void finish(const std::string& mixer, const std::string& task, const std::string& choice, int64_t seed,
+              double accuracy) {
+    append_jsonl(folder / "results.jsonl", line(mixer, task, choice, seed, {{"measures", {{"accuracy", accuracy}}}}));
+  }
+  void fail(const std::string& mixer, const std::string& task, const std::string& choice, int64_t seed) {
+    append_jsonl(folder / "results.jsonl", line(mixer, task, choice, seed, {{"error", "the loss is nan"}}));
+  }
+  static Json line(const std::string& mixer, const std::string& task, const std::string& choice, int64_t seed,
+                   const Json& more) {
+    Json out{{"run", mixer + "-" + task + "-" + choice + "-" + std::to_string(seed)},
+             {"cell", {{"mixer", mixer}, {"task", task}}},
+             {"choice", choice},
+             {"seed", seed},
+             {"parameters", 1000},
+             {"goal", {{"measure", "accuracy"}, {"larger_is_better", true}}},
+             {"recipe", {{"train", {{"steps", 8}, {"seed", seed}}}, {"model", {{"mixer", mixer}}}}}};
+    out.update(more);
+    return out;
+  }
+  Study study() { return std::move(gather({folder}).at(0)); }
+
+  // Two tasks, mixers a, b, c of which the paper orders c > b > a, with a ladder from a to c.
+  Claim claim() {
+    write(folder / "claim.toml", R"(
+title = "A claim"
+row_axis = "mixer"
+column_axis = "task"
+measure = "accuracy"
+unit = "%"
+scale = 100
+digits = 1
+column = [{ label = "recall", title = "Recall" }, { label = "copy", title = "Copy" }]
+row = [
+  { label = "a", title = "A", published = [10, 20, 15] },
+  { label = "b", title = "B", published = [30, { text = "about 40", value = 40 }, 35] },
+  { label = "c", title = "C", published = [50, {}, 55] },
+]
+ladder = [{ title = "letters", rungs = ["a", "b", "c"], steps = ["X", "Y"] }]
+)");
+    return load_claim(folder / "claim.toml");
+  }
+};
+
+TEST_F(Reports, TheChoiceIsMadeByTheSeedsThatSawEveryChoice) {
+  // Seed 0 chooses: fast, by 0.6 against 0.5. Seeds 1 and 2 report, and what slow has of seed 1 is left from a grid
+  // with other choices: it must neither be reported nor make seed 1 one to choose by.
+  finish("a", "recall", "slow", 0, 0.5);
+  finish("a", "recall", "fast", 0, 0.6);
+  finish("a", "recall", "huge", 0, 0.1);
+  finish("a", "recall", "slow", 1, 0.9);
+  finish("a", "recall", "fast", 1, 0.2);
+  finish("a", "recall", "fast", 2, 0.3);
+  fail("b", "recall", "slow", 0);  // in progress: two choices are still to come
+  const Study found = study();
+  EXPECT_EQ(found.axes, (std::vector<std::string>{"mixer", "task"}));
+  EXPECT_EQ(found.measure, "accuracy");
+  ASSERT_EQ(found.rows.size(), 2U);
+  EXPECT_EQ(found.rows[0].choice, "fast");
+  EXPECT_NEAR(found.rows[0].measures.at(0).second.mean, 0.25, 1e-15);
+  EXPECT_NEAR(*found.rows[0].measures.at(0).second.standard_error, 0.05, 1e-15);
+  EXPECT_EQ(found.rows[1].choice, "");
+  EXPECT_TRUE(found.rows[1].measures.empty());
+  EXPECT_EQ(found.rows[1].failed, 1U);
+}
+
+TEST_F(Reports, ASweepHasTheSameRowsWithItsGridAndWithoutIt) {
+  write(folder / "base.toml", "task = \"argmax\"\n[train]\nsteps = 30\n");
+  write(folder / "grid.toml",
+        "recipe = \"base.toml\"\nseeds = [1, 2]\n[axes.mixer]\nfem = { model.mixer = \"fem\" }\n"
+        "mean = { model.mixer = \"mean\" }\n[choose]\nseeds = [7, 8]\nsettings.train.learning_rate = [0.1, 0.01]\n");
+  const Grid grid = load_grid(folder / "grid.toml");
+  SweepResults results(sweep_results_path(folder));
+  double loss = 0.5;
+  for (size_t cell : {0, 1})
+    for (size_t choice : {0, 1})
+      for (const int64_t seed : {7, 8, 1, 2})
+        if (seed > 2 || choice == cell)  // the first cell's best is the first choice, the second's the second
+          results.add_finished(grid, run_of(grid, cell, choice, seed),
+                               {{"parameters", 5},
+                                {"goal", {{"measure", "loss"}, {"larger_is_better", false}}},
+                                {"measures", {{"loss", (choice == cell ? 0 : 1) + (loss *= 0.9)}}}});
+  const std::vector<SweepRow> with = sweep_rows(grid, results);
+  const Study without = study();
+  ASSERT_EQ(with.size(), 2U);
+  EXPECT_EQ(with[0].choice, "learning_rate=0.1");
+  EXPECT_EQ(with[1].choice, "learning_rate=0.01");
+  EXPECT_EQ(sweep_table(grid, without.rows), sweep_table(grid, with));
+}
+
+TEST_F(Reports, TheBoardHasThePapersOrderAndAveragesOfCommonSeeds) {
+  for (const int64_t seed : {1, 2}) {
+    finish("b", "recall", "", seed, 0.3 + 0.1 * static_cast<double>(seed));  // 40, 50
+    finish("a", "recall", "", seed, 0.1);
+    finish("other", "recall", "", seed, 0.9);
+    finish("b", "copy", "", seed, 0.2);
+  }
+  finish("b", "copy", "", 3, 0.8);  // a seed that recall has not
+  const Claim about = claim();
+  const Study found = study();
+  ASSERT_TRUE(is_about(about, found));
+  const Board board = board_of(found, &about);
+  ASSERT_EQ(board.rows.size(), 3U);
+  EXPECT_EQ(board.rows[0].label, "a");  // first in the paper, second in the file
+  EXPECT_EQ(board.rows[1].label, "b");
+  EXPECT_EQ(board.rows[2].label, "other");
+  ASSERT_EQ(board.columns.size(), 3U);
+  EXPECT_EQ(board.columns[0].title, "Recall");
+  EXPECT_EQ(board.columns[2].title, "Average");
+  EXPECT_EQ(board.rows[1].cells[1].published.text, "about 40");
+  EXPECT_EQ(board.rows[1].cells[2].published.value, 35);
+  // Seed 1: (40 + 20) / 2, seed 2: (50 + 20) / 2.
+  ASSERT_EQ(board.rows[1].cells[2].values.size(), 2U);
+  EXPECT_NEAR(board.rows[1].cells[2].values.at(1), 30, 1e-12);
+  EXPECT_NEAR(board.rows[1].cells[2].values.at(2), 35, 1e-12);
+  EXPECT_TRUE(board.rows[0].cells[2].values.empty());  // a has no copy
+  EXPECT_FALSE(board.rows[2].cells[0].published.value);
+}
+
+TEST_F(Reports, EffectsArePairedBySeedWithTheirIntervals) {
+  // b - a by seed: 10, 12, 14 points. Mean 12, standard error 2 / sqrt 3, t of two degrees of freedom 4.3027: 4.97.
+  const double a[]{0.10, 0.20, 0.30}, b[]{0.20, 0.32, 0.44};
+  for (const int64_t seed : {1, 2, 3}) {
+    finish("a", "recall", "", seed, a[seed - 1]);
+    finish("b", "recall", "", seed, b[seed - 1]);
+  }
+  finish("b", "recall", "", 4, 0.99);  // without a partner
+  finish("c", "recall", "", 1, 0.25);
+  const Claim about = claim();
+  const Study found = study();
+  const Board board = board_of(found, &about);
+  const std::vector<Effect> effects = effects_of(board);
+  ASSERT_EQ(effects.size(), 2U);
+  EXPECT_EQ(effects[0].step, "X");
+  EXPECT_NEAR(effects[0].interval.mean, 12, 1e-12);
+  EXPECT_EQ(effects[0].interval.count, 3U);
+  EXPECT_NEAR(*effects[0].interval.half_width, 4.3026527 * 2 / std::sqrt(3.0), 1e-6);
+  EXPECT_TRUE(effects[0].interval.is_apart_from_zero());
+  EXPECT_EQ(effects[0].published, 20);
+  EXPECT_EQ(effects[1].step, "Y");
+  EXPECT_NEAR(effects[1].interval.mean, 5, 1e-12);
+  EXPECT_FALSE(effects[1].interval.half_width);  // a single common seed
+
+  const std::vector<Claim> claims{about};
+  const Json written = report_document(gather({folder}), claims, "fem report x").at("studies").at(0);
+  EXPECT_EQ(written.at("effects").at(0).at("verdict"), "better");
+  EXPECT_EQ(written.at("effects").at(0).at("text"), "12.0 ± 5.0");
+  EXPECT_EQ(written.at("effects").at(1).at("verdict"), "open");
+  EXPECT_EQ(written.at("board").at("rows").at(0).at("cells").at(0).at("text"), "20.0 ± 5.8");
+}
+
+TEST_F(Reports, WhereThePaperIsReversedIsSaidPlainly) {
+  // The paper: c > b > a. Here b > c > a in recall: b over c by 1, 2, 3 points (its interval reaches 0), c over a and b
+  // over a clearly; in copy a over b by 10 points in every seed but for a little.
+  const double b[]{0.31, 0.32, 0.33}, copy_a[]{0.50, 0.51, 0.52}, copy_b[]{0.40, 0.41, 0.4199};
+  for (const int64_t seed : {1, 2, 3}) {
+    finish("a", "recall", "", seed, 0.10);
+    finish("b", "recall", "", seed, b[seed - 1]);
+    finish("c", "recall", "", seed, 0.30);
+    finish("a", "copy", "", seed, copy_a[seed - 1]);
+    finish("b", "copy", "", seed, copy_b[seed - 1]);
+  }
+  const Claim about = claim();
+  const Study found = study();
+  const Board board = board_of(found, &about);
+  const std::vector<Agreement> agreements = agreements_of(board);
+  ASSERT_EQ(agreements.size(), 3U);  // recall, copy, and the average of a and b
+  EXPECT_EQ(agreements[0].rows, 3U);
+  EXPECT_NEAR(*agreements[0].spearman, 0.5, 1e-15);  // ranks 1 3 2 against 1 2 3
+  EXPECT_NEAR(*agreements[0].kendall, 1.0 / 3, 1e-15);
+  EXPECT_EQ(
+      sentence_of(board, agreements[0]),
+      "Of 3 pairs that the paper orders, 2 stand in the same order here and 1 the other way round; no 95 % interval "
+      "of a reversed difference leaves out 0.");
+  EXPECT_EQ(
+      sentence_of(board, agreements[1]),
+      "Of 1 pair that the paper orders, 0 stand in the same order here and 1 the other way round; in 1 of these the "
+      "95 % interval leaves out 0: b over a (paper +20.0, here −10.0 ± 0.0, 3 seeds).");
+  EXPECT_EQ(agreements[2].same, 1U);
+  EXPECT_EQ(sentence_of(board, agreements[2]), "The one pair that the paper orders stands in the same order here.");
+}
+
+TEST_F(Reports, WithoutAClaimTheLastAxisMakesTheColumns) {
+  finish("z", "copy", "", 1, 0.25);
+  finish("y", "copy", "", 1, 0.50);
+  const Study found = study();
+  const Claim about = claim();
+  EXPECT_FALSE(is_about(about, found));  // none of its rows
+  const Board board = board_of(found, nullptr);
+  ASSERT_EQ(board.rows.size(), 2U);
+  EXPECT_EQ(board.rows[0].label, "z");
+  EXPECT_EQ(board.row_axis, "mixer");
+  EXPECT_EQ(board.column_axis, "task");
+  EXPECT_EQ(board.columns.size(), 1U);
+  EXPECT_EQ(board.rows[1].cells[0].values.at(1), 0.5);  // no scale, no unit
+  EXPECT_TRUE(agreements_of(board).empty());
+}
+
+TEST_F(Reports, ConfigurationsAreToldOnceWhereTheyAreTheSame) {
+  finish("a", "recall", "", 1, 0.25);
+  finish("b", "recall", "", 2, 0.50);
+  const Json written = report_document(gather({folder}), {}, "").at("studies").at(0).at("configurations");
+  EXPECT_EQ(written.at("common"), (Json{{"train.steps", 8}}));
+  EXPECT_EQ(written.at("cells").at(1).at("settings"), (Json{{"model.mixer", "b"}}));
+}
+
+TEST_F(Reports, AnArgmaxFolderIsKnownByItsLinesAndNamesItsCommand) {
+  const Json config{{"mixer", "fem"},
+                    {"prior", "softmax"},
+                    {"seed", 0},
+                    {"dim", 64},
+                    {"heads", 4},
+                    {"length", 128},
+                    {"batch", 64},
+                    {"steps", 2000},
+                    {"learning_rate", 0.01},
+                    {"train_examples", 200000},
+                    {"validation_examples", 2000}};
+  const auto add = [&](const std::string& mixer, int64_t seed, double accuracy) {
+    Json own = config;
+    own["mixer"] = mixer;
+    own["seed"] = seed;
+    append_jsonl(folder / "results.jsonl", {{"experiment", "argmax"},
+                                            {"config", own},
+                                            {"parameters", 12},
+                                            {"validation_loss", 0.5},
+                                            {"accuracy", accuracy}});
+    append_jsonl(folder / "curve.jsonl", {{"config", own}, {"step", 100}, {"validation_loss", 0.7}, {"accuracy", 0.1}});
+  };
+  add("fem", 0, 0.5);
+  add("fem", 0, 0.9);  // made again: the last counts
+  add("mean", 0, 0.1);
+  const Study found = study();
+  EXPECT_EQ(found.kind, "fem experiment argmax");
+  EXPECT_EQ(found.command, "fem experiment argmax --preset demo");
+  ASSERT_EQ(found.rows.size(), 2U);
+  EXPECT_EQ(found.rows[0].labels, (std::vector<std::string>{"fem"}));
+  EXPECT_EQ(found.rows[0].measures.at(0).second.mean, 0.9);
+  ASSERT_EQ(found.curves.size(), 2U);
+  EXPECT_EQ(found.curves[0].measures.at("accuracy").at(100), 0.1);
+}
+
+TEST_F(Reports, WhatIsNoRunIsASentence) {
+  const auto gathering = [&] { gather({folder}); };
+  EXPECT_TRUE(fails_with("has no results", gathering));
+  EXPECT_TRUE(fails_with("nowhere is no folder", [] { gather({"nowhere"}); }));
+  write(folder / "results.jsonl", "{\"colour\": \"blue\"}\n");
+  EXPECT_TRUE(fails_with("results.jsonl begins with {\"colour\":\"blue\"}", gathering));
+  write(folder / "results.jsonl", "{\"run\": \"a\", \"recipe\": {}, \"error\": \"e\"}\n");
+  EXPECT_TRUE(fails_with("expected the result of a run with its cell, choice and seed", gathering));
+  write(folder / "results.jsonl",
+        "{\"run\": \"a\", \"recipe\": {}, \"error\": \"e\", \"cell\": {\"x\": \"1\"}, \"seed\": 1}\n"
+        "{\"run\": \"b\", \"recipe\": {}, \"error\": \"e\", \"cell\": {\"y\": \"1\"}, \"seed\": 1}\n");
+  EXPECT_TRUE(fails_with("expected runs of one grid", gathering));
+  write(folder / "results.jsonl", "{\"experiment\": \"argmax\", \"parameters\": 1}\n");
+  EXPECT_TRUE(fails_with("expected a number \"validation_loss\"", gathering));
+  write(folder / "results.jsonl", "{\"text\": \"t\", \"mixer\": \"m\", \"seed\": \"x\"}\n");
+  EXPECT_TRUE(fails_with("expected a number \"seed\"", gathering));
+}
+
+TEST_F(Reports, ClaimsAreReadStrictly) {
+  const auto reading = [&](const std::string& text) {
+    return [this, text] {
+      write(folder / "claim.toml", text);
+      load_claim(folder / "claim.toml");
+    };
+  };
+  const std::string start = "row_axis = \"mixer\"\nmeasure = \"loss\"\n";
+  EXPECT_TRUE(fails_with("expected row_axis and measure", reading("title = \"x\"\n")));
+  EXPECT_TRUE(fails_with("unknown field \"colour\"", reading(start + "colour = 1\n")));
+  EXPECT_TRUE(
+      fails_with("expected 1 published figures of a", reading(start + "[[row]]\nlabel = \"a\"\npublished = [1, 2]\n")));
+  EXPECT_TRUE(
+      fails_with("expected a published figure", reading(start + "[[row]]\nlabel = \"a\"\npublished = [\"x\"]\n")));
+  EXPECT_TRUE(fails_with("expected a step between every two rungs",
+                         reading(start + "[[ladder]]\nrungs = [\"a\", \"b\"]\nsteps = []\n")));
+}
+
+}  // namespace
+}  // namespace fem
