@@ -120,7 +120,7 @@ Study argmax_study(const fs::path& folder, const std::vector<Json>& lines) {
     last[line["config"].dump()] = {{"run", line["config"].dump()},
                                    {"cell", argmax_cell(line["config"], names)},
                                    {"choice", ""},
-        {"reported", true},
+                                   {"reported", true},
                                    {"seed", line["config"]["seed"]},
                                    {"parameters", line["parameters"]},
                                    {"goal", {{"measure", "accuracy"}, {"larger_is_better", true}}},
@@ -156,7 +156,7 @@ Study language_study(const fs::path& folder, const std::vector<Json>& lines) {
     study.lines.push_back({{"run", ""},
                            {"cell", {{"mixer", line["mixer"]}, {"text", line["text"]}}},
                            {"choice", ""},
-        {"reported", true},
+                           {"reported", true},
                            {"seed", line["seed"]},
                            {"parameters", line["parameters"]},
                            {"goal", {{"measure", "loss"}, {"larger_is_better", false}}},
@@ -189,8 +189,7 @@ Study runs_study(const std::vector<fs::path>& runs) {
     const Json recipe = recipe_of_run(run);
     const Json drawn_by = recipe["train"].is_object() ? recipe["train"].value("seed", Json()) : Json();
     const int64_t seed = drawn_by.is_number_integer() ? drawn_by.get<int64_t>() : 0;
-    Json line{{"run", name}, {"cell", {{"run", name}}}, {"choice", ""},
-        {"reported", true}, {"seed", seed}};
+    Json line{{"run", name}, {"cell", {{"run", name}}}, {"choice", ""}, {"reported", true}, {"seed", seed}};
     const Json result = fs::exists(result_path(run)) ? Json(read_json(result_path(run), "report")) : Json();
     line.update(result.is_object() ? result : Json{{"error", "has not finished"}});
     line["recipe"] = recipe;

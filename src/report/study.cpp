@@ -30,11 +30,12 @@ std::vector<std::string> labels_of(const Json& line) {
 void check_lines(const Study& study) {
   for (const Json& line : study.lines) {
     bool fits = is_sweep_result(line) && line.value("cell", Json()).is_object() &&
-                line.value("reported", Json()).is_boolean() &&
-                line.value("seed", Json()).is_number_integer() && line.value("choice", Json()).is_string();
+                line.value("reported", Json()).is_boolean() && line.value("seed", Json()).is_number_integer() &&
+                line.value("choice", Json()).is_string();
     if (fits)
       for (const auto& [axis, label] : line["cell"].items()) fits = fits && label.is_string();
-    FEM_CHECK(fits, "report: ", study.place, ": expected the result of a run with its cell, choice and seed, and whether it is reported, got ",
+    FEM_CHECK(fits, "report: ", study.place,
+              ": expected the result of a run with its cell, choice and seed, and whether it is reported, got ",
               line.dump().substr(0, 80), "; remove that line");
     FEM_CHECK(axes_of(line) == axes_of(study.lines[0]), "report: ", study.place,
               ": expected runs of one grid, got cells ", study.lines[0]["cell"].dump(), " and ", line["cell"].dump());
@@ -47,22 +48,28 @@ void complete(Study& study) {
   FEM_CHECK(!study.lines.empty(), "report: ", study.place, ": expected results of runs, got none; has any run ended?");
   check_lines(study);
   study.axes = axes_of(study.lines[0]);
-  std::vector<std::string> choices;
-  for (const Json& line : study.lines) place_in(choices, line["choice"].get<std::string>());
+  std::vector<std::string> choices;  // of all cells: where one was chosen from, others may still be running
   std::vector<std::vector<std::string>> places;
-  std::vector<CellRuns> cells;
+  std::vector<std::vector<const Json*>> cells;
   for (const Json& line : study.lines) {
+    place_in(choices, line["choice"].get<std::string>());
     const size_t cell = place_in(places, labels_of(line));
-    if (cell == cells.size()) cells.push_back({.labels = places[cell], .choices = choices});
-    const int64_t seed = line["seed"];
-    cells[cell].lines[{place_in(choices, line["choice"].get<std::string>()), seed}] = &line;
-    place_in(line["reported"].get<bool>() ? cells[cell].seeds : cells[cell].choosing_seeds, seed);
+    cells.resize(places.size());
+    cells[cell].push_back(&line);
     if (study.measure.empty() && line.contains("measures")) {
       study.measure = line["goal"]["measure"];
       study.larger_is_better = line["goal"]["larger_is_better"];
     }
   }
-  for (const CellRuns& cell : cells) study.rows.push_back(sweep_row(cell));
+  for (size_t cell = 0; cell < cells.size(); ++cell) {
+    CellRuns runs{.labels = places[cell]};
+    for (const Json* line : cells[cell])
+      place_in(line->at("reported").get<bool>() ? runs.seeds : runs.choosing_seeds, line->at("seed").get<int64_t>());
+    if (!runs.choosing_seeds.empty()) runs.choices = choices;
+    for (const Json* line : cells[cell])
+      runs.lines[{place_in(runs.choices, line->at("choice").get<std::string>()), line->at("seed")}] = line;
+    study.rows.push_back(sweep_row(runs));
+  }
 }
 
 }  // namespace fem

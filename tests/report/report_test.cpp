@@ -26,6 +26,7 @@ class Reports : public testing::TemporaryFolder {
              {"cell", {{"mixer", mixer}, {"task", task}}},
              {"choice", choice},
              {"seed", seed},
+             {"reported", seed > 0},
              {"parameters", 1000},
              {"goal", {{"measure", "accuracy"}, {"larger_is_better", true}}},
              {"recipe", {{"train", {{"steps", 8}, {"seed", seed}}}, {"model", {{"mixer", mixer}}}}}};
@@ -56,26 +57,30 @@ ladder = [{ title = "letters", rungs = ["a", "b", "c"], steps = ["X", "Y"] }]
   }
 };
 
-TEST_F(Reports, TheChoiceIsMadeByTheSeedsThatSawEveryChoice) {
+TEST_F(Reports, TheChoiceIsMadeByTheSeedsThatAreNotReported) {
   // Seed 0 chooses: fast, by 0.6 against 0.5. Seeds 1 and 2 report, and what slow has of seed 1 is left from a grid
-  // with other choices: it must neither be reported nor make seed 1 one to choose by.
+  // that chose otherwise.
   finish("a", "recall", "slow", 0, 0.5);
   finish("a", "recall", "fast", 0, 0.6);
   finish("a", "recall", "huge", 0, 0.1);
   finish("a", "recall", "slow", 1, 0.9);
   finish("a", "recall", "fast", 1, 0.2);
   finish("a", "recall", "fast", 2, 0.3);
-  fail("b", "recall", "slow", 0);  // in progress: two choices are still to come
+  fail("b", "recall", "slow", 0);         // in progress: two choices are still to come
+  finish("c", "recall", "fast", 1, 0.7);  // by a call that had nothing to choose
   const Study found = study();
   EXPECT_EQ(found.axes, (std::vector<std::string>{"mixer", "task"}));
   EXPECT_EQ(found.measure, "accuracy");
-  ASSERT_EQ(found.rows.size(), 2U);
+  EXPECT_TRUE(found.curves.empty());
+  ASSERT_EQ(found.rows.size(), 3U);
   EXPECT_EQ(found.rows[0].choice, "fast");
   EXPECT_NEAR(found.rows[0].measures.at(0).second.mean, 0.25, 1e-15);
   EXPECT_NEAR(*found.rows[0].measures.at(0).second.standard_error, 0.05, 1e-15);
   EXPECT_EQ(found.rows[1].choice, "");
   EXPECT_TRUE(found.rows[1].measures.empty());
   EXPECT_EQ(found.rows[1].failed, 1U);
+  EXPECT_EQ(found.rows[2].choice, "fast");
+  EXPECT_EQ(found.rows[2].measures.at(0).second.mean, 0.7);
 }
 
 TEST_F(Reports, ASweepHasTheSameRowsWithItsGridAndWithoutIt) {
@@ -112,7 +117,8 @@ TEST_F(Reports, TheBoardHasThePapersOrderAndAveragesOfCommonSeeds) {
   finish("b", "copy", "", 3, 0.8);  // a seed that recall has not
   const Claim about = claim();
   const Study found = study();
-  ASSERT_TRUE(is_about(about, found));
+  const std::vector<Claim> claims{{.row_axis = "colour", .measure = "accuracy"}, about};
+  ASSERT_EQ(claim_about(found, claims), &claims[1]);
   const Board board = board_of(found, &about);
   ASSERT_EQ(board.rows.size(), 3U);
   EXPECT_EQ(board.rows[0].label, "a");  // first in the paper, second in the file
@@ -199,7 +205,7 @@ TEST_F(Reports, WithoutAClaimTheLastAxisMakesTheColumns) {
   finish("y", "copy", "", 1, 0.50);
   const Study found = study();
   const Claim about = claim();
-  EXPECT_FALSE(is_about(about, found));  // none of its rows
+  EXPECT_EQ(claim_about(found, {about}), nullptr);  // none of its rows
   const Board board = board_of(found, nullptr);
   ASSERT_EQ(board.rows.size(), 2U);
   EXPECT_EQ(board.rows[0].label, "z");
@@ -208,6 +214,24 @@ TEST_F(Reports, WithoutAClaimTheLastAxisMakesTheColumns) {
   EXPECT_EQ(board.columns.size(), 1U);
   EXPECT_EQ(board.rows[1].cells[0].values.at(1), 0.5);  // no scale, no unit
   EXPECT_TRUE(agreements_of(board).empty());
+}
+
+TEST_F(Reports, TheClaimWithTheMostRowsIsTheOne) {
+  finish("a", "recall", "", 1, 0.25);
+  finish("b", "recall", "", 1, 0.5);
+  std::vector<Claim> claims{claim(), claim()};
+  claims[0].rows.resize(1);
+  EXPECT_EQ(claim_about(study(), claims), &claims[1]);
+}
+
+TEST_F(Reports, ASweepsCurvesAreInItsLines) {
+  const Json measured{{"measures", {{"accuracy", 0.5}}}, {"curve", {{100, 0.25}, {200, 0.5}}}};
+  append_jsonl(folder / "results.jsonl", line("a", "recall", "", 1, measured));
+  append_jsonl(folder / "results.jsonl", line("a", "recall", "", 0, measured));  // to choose by: not shown
+  const Study found = study();
+  ASSERT_EQ(found.curves.size(), 1U);
+  EXPECT_EQ(found.curves[0].seed, 1);
+  EXPECT_EQ(found.curves[0].measures.at("accuracy"), (std::map<int64_t, double>{{100, 0.25}, {200, 0.5}}));
 }
 
 TEST_F(Reports, ConfigurationsAreToldOnceWhereTheyAreTheSame) {
@@ -262,9 +286,8 @@ TEST_F(Reports, WhatIsNoRunIsASentence) {
   EXPECT_TRUE(fails_with("results.jsonl begins with {\"colour\":\"blue\"}", gathering));
   write(folder / "results.jsonl", "{\"run\": \"a\", \"recipe\": {}, \"error\": \"e\"}\n");
   EXPECT_TRUE(fails_with("expected the result of a run with its cell, choice and seed", gathering));
-  write(folder / "results.jsonl",
-        "{\"run\": \"a\", \"recipe\": {}, \"error\": \"e\", \"cell\": {\"x\": \"1\"}, \"seed\": 1}\n"
-        "{\"run\": \"b\", \"recipe\": {}, \"error\": \"e\", \"cell\": {\"y\": \"1\"}, \"seed\": 1}\n");
+  write(folder / "results.jsonl", line("a", "t", "", 1, {{"error", "e"}}).dump() + "\n" +
+                                      line("b", "t", "", 1, {{"error", "e"}, {"cell", {{"y", "1"}}}}).dump() + "\n");
   EXPECT_TRUE(fails_with("expected runs of one grid", gathering));
   write(folder / "results.jsonl", "{\"experiment\": \"argmax\", \"parameters\": 1}\n");
   EXPECT_TRUE(fails_with("expected a number \"validation_loss\"", gathering));
