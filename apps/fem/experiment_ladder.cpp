@@ -32,8 +32,8 @@ void add_ladder_experiment(CLI::App& experiment, int& status) {
       "number of parameters. The learning rate is chosen for every rung and text on seed 0.\n"
       "\n"
       "Examples:\n"
-      "  fem experiment ladder --text shakespeare=input.txt --text wiki=train.txt,valid.txt\n"
-      "  fem experiment ladder --text shakespeare=input.txt --priors gla --letters none,CLTG --seeds 1,2\n"
+      "  fem experiment ladder --text plays=input.txt --text wiki=train.txt,valid.txt\n"
+      "  fem experiment ladder --text plays=input.txt --priors gla --letters none,CLTG\n"
       "\n"
       "Ctrl-C saves all runs, and the same command goes on. Writes to --out what fem sweep writes.");
   const auto arguments = std::make_shared<LadderArguments>();
