@@ -19,10 +19,13 @@
 namespace fem {
 namespace {
 
+// A size that does not depend on the batch. size() would fix all of them where a graph is made.
+int64_t width_of(const at::Tensor& x, int64_t dimension) { return x.sym_size(dimension).guard_int(__FILE__, __LINE__); }
+
 // Reads one map after the other.
 template <typename ReadMap>
 at::Tensor every_map(const Heads& h, const ReadMap& read) {
-  const int64_t heads = h.value.size(2), maps = h.query.size(2) / heads;
+  const int64_t heads = width_of(h.value, 2), maps = width_of(h.query, 2) / heads;
   if (maps == 1) return read(h);
   std::vector<at::Tensor> reads;
   for (int64_t map = 0; map < maps; ++map)
@@ -34,7 +37,7 @@ at::Tensor every_map(const Heads& h, const ReadMap& read) {
 at::Tensor attend_to(const Heads& all, const std::optional<at::Tensor>& visible, bool causal) {
   return every_map(all, [&](const Heads& h) {
     // The fused kernel wants one width: zeros change no score.
-    const int64_t width = h.query.size(3), missing = h.value.size(3) - width;
+    const int64_t width = width_of(h.query, 3), missing = width_of(h.value, 3) - width;
     const auto widened = [&](const at::Tensor& rows) {
       return missing ? at::constant_pad_nd(rows, {0, missing}) : rows;
     };
