@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from fem import FreeEnergyMixer, LanguageModel, LanguageModelState
-from small_models import BY_HAND, KINDS, RECURRENT, model_config, random_model
+from small_models import BY_HAND, KINDS, COMPARED, model_config, random_model
 from support import FLOAT32_GRADIENT, FLOAT32_LAYER, FLOAT64, error
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -40,7 +40,7 @@ def loss_and_gradients(model: Any, tokens: Tensor, **arguments: Tensor) -> tuple
 
 
 @pytest.mark.parametrize("arrangement", ["rows", "padded", "packed"])
-@pytest.mark.parametrize("kind", ["gla", "attention", *RECURRENT])  # compile_test.py has every prior
+@pytest.mark.parametrize("kind", ["gla", "attention", *COMPARED])  # compile_test.py has every prior
 def test_one_graph_serves_every_shape(kind: str, arrangement: str) -> None:
     model = random_model(kind)
     counter = CompileCounterWithBackend("aot_eager")
@@ -62,7 +62,7 @@ def test_one_graph_serves_every_shape(kind: str, arrangement: str) -> None:
     assert 0 < compilations[0] == compilations[1]
 
 
-@pytest.mark.parametrize("kind", ["gla", "attention", *RECURRENT])
+@pytest.mark.parametrize("kind", ["gla", "attention", *COMPARED])
 def test_a_compiled_model_continues_a_state(kind: str) -> None:
     model, tokens, state = random_model(kind), some_tokens(2, 9), LanguageModelState()
     compiled = torch.compile(model, backend="aot_eager")

@@ -6,9 +6,9 @@ import torch
 from fem import ByteTokenizer, LanguageModel, LanguageModelConfig
 from support import HEADS, PRIORS, WIDTH
 
-RECURRENT = ("delta_net", "gated_delta_net", "mamba2")
+COMPARED = ("delta_net", "gated_delta_net", "mamba2", "diff_attention", "hyena")
 BY_HAND = (*PRIORS, "attention")  # of which the tests here have the formulas; C++ tests have those of the others
-KINDS = (*BY_HAND, *RECURRENT)
+KINDS = (*BY_HAND, *COMPARED)
 
 
 def model_config(kind: str = "softmax", **fields: Any) -> LanguageModelConfig:

@@ -42,7 +42,8 @@ at::Tensor diff_attention(const at::Tensor& x, const DiffAttentionWeights& w, co
   const auto exact = at::toOpMathType(w.lambda_query.scalar_type());
   const at::Tensor terms = (w.lambda_query.to(exact) * w.lambda_key.to(exact)).sum(-1).exp();
   const at::Tensor difference = read[0] - (terms[0] - terms[1] + offset) * read[1];
-  const at::Tensor normed = rms_norm(difference, w.norm, options.norm_eps) * (1 - offset);
+  // Autocast projects in bfloat16.
+  const at::Tensor normed = rms_norm(difference.to(w.norm.scalar_type()), w.norm, options.norm_eps) * (1 - offset);
   return project(normed.flatten(2), {w.linear.output})[0];
 }
 
