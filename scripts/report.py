@@ -98,9 +98,10 @@ def board_section(study: dict) -> str:
     board = study["board"]
     measure = board["measure"].replace("_", " ") + (f" ({board['unit']})" if board["unit"] else "")
     seeds = sorted({len(cell["seeds"]) for row in board["rows"] for cell in row["cells"] if cell["seeds"]})
-    over = f"{seeds[0]} to {seeds[-1]} seeds" if len(set(seeds)) > 1 else f"{seeds[0]} seeds" if seeds else "no seeds"
+    over = " to ".join(map(str, sorted({seeds[0], seeds[-1]}))) if seeds else "no"
+    how = f"median over {over} rounds" if board["timed"] else f"mean ± standard error over {over} seeds"
     better = "more" if board["larger_is_better"] else "less"
-    caption = f"{measure[0].upper() + measure[1:]}, mean ± standard error over {over}; {better} is better."
+    caption = f"{measure[0].upper() + measure[1:]}, {how}; {better} is better."
     if any(cell["published"] for row in board["rows"] for cell in row["cells"]):
         caption += f" Below ours, the paper's figure: {study['source']}."
     header = [escape(board["row_axis"])] + [escape(column["title"] or measure) for column in board["columns"]]
@@ -109,7 +110,8 @@ def board_section(study: dict) -> str:
         chart(figures.every_run(board, place), column["title"] if len(board["columns"]) > 1 else "")
         for place, column in enumerate(board["columns"])
     ]
-    note = "Every run a dot, their mean a bar; a hollow diamond is the paper's figure."
+    middle = "Every round a dot, their median" if board["timed"] else "Every run a dot, their mean"
+    note = f"{middle} a bar; a hollow diamond is the paper's figure."
     return (
         tag("h3", "Table")
         + table(caption, header, rows).replace("<table>", '<table class="board">', 1)
@@ -272,7 +274,8 @@ def details_section(study: dict) -> str:
         cells += [tag("td", escape(row["measures"].get(name, "–"))) for name in measures]
         cells += [tag("td", str(row["failed"] or ""))] * failed
         rows.append((escape(", ".join(row["labels"])), cells))
-    caption = "Mean ± standard error of every measure as it was recorded."
+    how = "Median" if study["board"]["timed"] else "Mean ± standard error"
+    caption = f"{how} of every measure as it was recorded."
     if chosen:
         caption += " What was chosen was chosen by other seeds than those reported."
     cells = "".join(

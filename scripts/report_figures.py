@@ -43,14 +43,14 @@ def _rows_axis(names: list[str]) -> dict:
 
 
 def every_run(board: dict, column: int) -> dict:
-    """Each seed a dot, their mean a bar, the paper's figure a diamond where it is a plain number."""
+    """Each seed a dot, their mean or median a bar, the paper's figure a diamond where it is a plain number."""
     values = []
     for row in board["rows"]:
         cell = row["cells"][column]
         name = row["label"]
         values += [{"row": name, "seed": seed, "value": value} for seed, value in cell["seeds"].items()]
-        if cell["mean"] is not None:
-            values.append({"row": name, "mean": cell["mean"], "text": cell["text"]})
+        if cell["middle"] is not None:
+            values.append({"row": name, "middle": cell["middle"], "text": cell["text"]})
         if cell["published_value"] is not None:
             values.append({"row": name, "paper": cell["published_value"], "text": cell["published"]})
     y = _rows_axis([row["label"] for row in board["rows"]])
@@ -70,7 +70,7 @@ def every_run(board: dict, column: int) -> dict:
     layers = [
         layer("paper", PAPER, ["row", "text"]),
         layer("value", dot, ["row", "seed", "value"]),
-        layer("mean", {"type": "tick", "color": BLUE, "thickness": 2.5, "size": 15}, ["row", "text"]),
+        layer("middle", {"type": "tick", "color": BLUE, "thickness": 2.5, "size": 15}, ["row", "text"]),
     ]  # fmt: skip
     title = board["columns"][column]["title"] or board["measure"]
     description = f"{title}: {board['measure']} of every run, by {board['row_axis'] or 'run'}"
@@ -141,10 +141,10 @@ def curves(measure: str, lines: list[dict], column: str, names: list[str], shown
 def against_paper(board: dict, column: int) -> dict:
     """Every row's mean here against the paper's figure."""
     values = [
-        {"row": row["label"], "paper": cell["published_value"], "here": cell["mean"], "text": cell["text"]}
+        {"row": row["label"], "paper": cell["published_value"], "here": cell["middle"], "text": cell["text"]}
         for row in board["rows"]
         for cell in [row["cells"][column]]
-        if cell["mean"] is not None and cell["published_value"] is not None
+        if cell["middle"] is not None and cell["published_value"] is not None
     ]
     unit = f" ({board['unit']})" if board["unit"] else ""
 

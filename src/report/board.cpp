@@ -91,6 +91,7 @@ Board board_of(const Study& study, const Claim* claim) {
               .scale = known.scale,
               .digits = static_cast<int>(known.digits),
               .larger_is_better = study.larger_is_better,
+              .timed = study.timed,
               .ladders = known.ladders};
   for (const std::string& axis : study.axes)
     if (axis != board.column_axis) board.row_axis += (board.row_axis.empty() ? "" : ", ") + axis;
@@ -108,7 +109,8 @@ Board board_of(const Study& study, const Claim* claim) {
     board.columns.push_back({column.label, found ? found->title : column.label});
   }
   const size_t columns = board.columns.size();
-  if (columns > 1) board.columns.push_back({"average", "Average"});
+  board.has_average = columns > 1 && !study.timed;
+  if (board.has_average) board.columns.push_back({"average", "Average"});
   // Of some of the claim's columns the published average is another one.
   const bool whole = columns > 1 && std::all_of(known.columns.begin(), known.columns.end(), [&](const auto& column) {
                        return find_label(board.columns, column.label) != nullptr;
@@ -125,7 +127,7 @@ Board board_of(const Study& study, const Claim* claim) {
       if (found) cell.published = published_in(known, *found, board.columns[i].label, false);
       row.cells.push_back(std::move(cell));
     }
-    if (columns > 1) {
+    if (board.has_average) {
       BoardCell cell{.values = average_of(row.cells)};
       if (found && whole) cell.published = published_in(known, *found, "", true);
       row.cells.push_back(std::move(cell));

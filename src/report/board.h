@@ -29,8 +29,9 @@ struct Board {
   std::string row_axis, column_axis, measure, unit;
   double scale = 1;
   int digits = 4;
-  bool larger_is_better = false;
-  std::vector<ClaimColumn> columns;  // with several, the last is their average
+  bool larger_is_better = false, timed = false;
+  bool has_average = false;  // as the last column
+  std::vector<ClaimColumn> columns;
   std::vector<BoardRow> rows;
   std::vector<Ladder> ladders;
 
@@ -40,6 +41,9 @@ struct Board {
 // In the claim's order, which comes first; what it does not name comes after. Without a claim the last of several axes
 // makes the columns. Averages are of the seeds that all columns have.
 Board board_of(const Study& study, const Claim* claim);
+
+// What stands for several runs: their mean, or their median where they are rounds of a measurement.
+double middle_of(const Board& board, const SeedValues& values);
 
 // b - a, seed by seed.
 Interval difference(const SeedValues& a, const SeedValues& b);

@@ -4,6 +4,7 @@
 
 #include "io/options_json.h"
 #include "io/toml.h"
+#include "report/cost.h"
 #include "util/check.h"
 #include "util/shared_files.h"
 
@@ -113,6 +114,7 @@ std::vector<Claim> shipped_claims() {
   std::sort(files.begin(), files.end());
   std::vector<Claim> claims;
   for (const fs::path& file : files) claims.push_back(load_claim(file));
+  claims.push_back(cost_claim());
   return claims;
 }
 

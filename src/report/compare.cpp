@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/paired.h"
 #include "report/board.h"
 #include "util/table.h"
 
@@ -13,12 +14,6 @@ constexpr size_t kMostTold = 3;  // reversals in a sentence
 std::optional<double> published_difference(const BoardCell& a, const BoardCell& b) {
   if (!a.published.value || !b.published.value) return std::nullopt;
   return *b.published.value - *a.published.value;
-}
-
-double mean_of(const SeedValues& values) {
-  std::vector<double> all;
-  for (const auto& [seed, value] : values) all.push_back(value);
-  return summarize(all).mean;
 }
 
 std::string with_sign(double value, int digits) {
@@ -35,10 +30,16 @@ std::string text_of(const Board& board, const Reversal& reversal) {
   return reversal.better + " over " + reversal.worse + " (paper " + with_sign(reversal.published, board.digits) +
          ", here " + with_sign(reversal.here.mean, board.digits) +
          (reversal.here.half_width ? " ± " + fixed(*reversal.here.half_width, board.digits) : "") + ", " +
-         count_of(reversal.here.count, "seed", "seeds") + ")";
+         count_of(reversal.here.count, board.timed ? "round" : "seed", board.timed ? "rounds" : "seeds") + ")";
 }
 
 }  // namespace
+
+double middle_of(const Board& board, const SeedValues& values) {
+  std::vector<double> all;
+  for (const auto& [seed, value] : values) all.push_back(value);
+  return board.timed ? bench::median(all) : summarize(all).mean;
+}
 
 Interval difference(const SeedValues& a, const SeedValues& b) {
   std::vector<double> differences;
@@ -84,7 +85,7 @@ std::vector<Agreement> agreements_of(const Board& board) {
       const BoardCell& cell = row.cells[column];
       if (cell.values.empty() || !cell.published.value) continue;
       rows.push_back(&row);
-      ours.push_back(mean_of(cell.values));
+      ours.push_back(middle_of(board, cell.values));
       published.push_back(*cell.published.value);
     }
     if (rows.size() < 2) continue;

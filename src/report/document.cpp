@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "bench/paired.h"
 #include "fem/version.h"
 #include "util/shell.h"
 #include "util/table.h"
@@ -34,9 +35,13 @@ Json json_of(const Board& board, const BoardCell& cell) {
   const Summary summary = summary_of(cell.values);
   Json seeds = Json::object();
   for (const auto& [seed, value] : cell.values) seeds[std::to_string(seed)] = value;
-  return {{"text", summary.count > 0 ? summary.text(board.digits) : ""},
-          {"mean", summary.count > 0 ? Json(summary.mean) : Json()},
-          {"standard_error", optional_json(summary.standard_error)},
+  const bool any = summary.count > 0;
+  const double middle = any ? middle_of(board, cell.values) : 0;
+  return {{"text", !any          ? ""
+                   : board.timed ? fixed(middle, board.digits)
+                                 : summary.text(board.digits)},
+          {"middle", any ? Json(middle) : Json()},
+          {"standard_error", board.timed ? Json() : optional_json(summary.standard_error)},
           {"seeds", seeds},
           {"published", cell.published.text},
           {"published_value", optional_json(cell.published.value)},
@@ -44,8 +49,13 @@ Json json_of(const Board& board, const BoardCell& cell) {
 }
 
 Json json_of(const Board& board) {
-  Json out{{"row_axis", board.row_axis}, {"column_axis", board.column_axis},           {"measure", board.measure},
-           {"unit", board.unit},         {"larger_is_better", board.larger_is_better}, {"columns", Json::array()},
+  Json out{{"row_axis", board.row_axis},
+           {"column_axis", board.column_axis},
+           {"measure", board.measure},
+           {"unit", board.unit},
+           {"larger_is_better", board.larger_is_better},
+           {"timed", board.timed},
+           {"columns", Json::array()},
            {"rows", Json::array()}};
   for (const ClaimColumn& column : board.columns)
     out["columns"].push_back({{"label", column.label}, {"title", column.title}});
@@ -64,7 +74,7 @@ Json json_of(const Board& board, const Effect& effect) {
           {"from", effect.from},
           {"to", effect.to},
           {"column", board.columns[effect.column].title},
-          {"is_average", effect.column + 1 == board.columns.size() && board.columns.size() > 1},
+          {"is_average", board.has_average && effect.column + 1 == board.columns.size()},
           {"mean", mean},
           {"low", half_width ? Json(mean - *half_width) : Json()},
           {"high", half_width ? Json(mean + *half_width) : Json()},
@@ -86,7 +96,7 @@ Json json_of(const Board& board, const Agreement& agreement) {
          {"text", Summary{reversal.here.count, reversal.here.mean, reversal.here.half_width}.text(board.digits)},
          {"seeds", reversal.here.count}});
   return {{"column", board.columns[agreement.column].title},
-          {"is_average", agreement.column + 1 == board.columns.size() && board.columns.size() > 1},
+          {"is_average", board.has_average && agreement.column + 1 == board.columns.size()},
           {"rows", agreement.rows},
           {"spearman", optional_json(agreement.spearman)},
           {"kendall", optional_json(agreement.kendall)},
@@ -97,13 +107,19 @@ Json json_of(const Board& board, const Agreement& agreement) {
           {"sentence", sentence_of(board, agreement)}};
 }
 
+double median_of(const SweepRow& row, const std::string& measure) {
+  std::vector<double> values;
+  for (const Json* line : row.runs) values.push_back(line->at("measures").at(measure));
+  return bench::median(values);
+}
+
 // Cell by cell: what was chosen, the parameters, every measure.
 Json details_of(const Study& study) {
   Json rows = Json::array();
   for (const SweepRow& row : study.rows) {
     Json measures = Json::object();
     for (const auto& [name, summary] : row.measures)
-      if (summary.count > 0) measures[name] = summary.text(4);
+      if (summary.count > 0) measures[name] = study.timed ? fixed(median_of(row, name), 2) : summary.text(4);
     rows.push_back({{"labels", row.labels},
                     {"choice", row.choice},
                     {"parameters", row.parameters > 0 ? grouped(row.parameters) : ""},

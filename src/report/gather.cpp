@@ -3,6 +3,7 @@
 
 #include "experiments/argmax/config.h"
 #include "io/json.h"
+#include "report/cost.h"
 #include "report/study.h"
 #include "train/metrics.h"
 #include "train/run_folder.h"
@@ -214,6 +215,7 @@ Study study_of(const fs::path& place) {
   const Json& first = lines[0];
   if (first.contains("run") && first.contains("recipe")) return sweep_study(place);
   if (first.value("experiment", Json()) == "argmax") return argmax_study(place, lines);
+  if (first.value("experiment", Json()) == "cost") return cost_study(place);
   if (first.value("text", Json()).is_string() && first.value("mixer", Json()).is_string())
     return language_study(place, lines);
   FEM_CHECK(false, "report: ", kKnown, ", but ", sweep_results_path(place).string(), " begins with ",

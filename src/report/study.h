@@ -29,6 +29,7 @@ struct Study {
   std::vector<SweepRow> rows;  // cell by cell
   std::string measure;         // that the choice goes by
   bool larger_is_better = false;
+  bool timed = false;         // its seeds are the rounds of a measurement: medians count, and there is no average
   std::vector<Curve> curves;  // of the reported runs
 };
 

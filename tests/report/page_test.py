@@ -179,7 +179,7 @@ class Command(unittest.TestCase):
         self.assertEqual(fem("report", *runs, "--out", numbers).returncode, 0)
         (study,) = json.loads(numbers.read_text())["studies"]
         recorded = [json.loads((run / "result.json").read_text())["measures"]["accuracy"] for run in runs]
-        self.assertEqual([row["cells"][0]["mean"] for row in study["board"]["rows"]], recorded)
+        self.assertEqual([row["cells"][0]["middle"] for row in study["board"]["rows"]], recorded)
         self.assertEqual([row["label"] for row in study["board"]["rows"]], ["run1", "run2"])
         self.assertEqual([line["row"] for line in study["curves"]["accuracy"]], ["run1", "run2"])
         self.assertEqual(study["curves"]["accuracy"][0]["points"][-1][0], 4)

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/temporary_folder.h"
+#include "report/cost.h"
 #include "report/document.h"
 #include "support/error_text.h"
 
@@ -276,6 +277,37 @@ TEST_F(Reports, AnArgmaxFolderIsKnownByItsLinesAndNamesItsCommand) {
   EXPECT_EQ(found.rows[0].measures.at(0).second.mean, 0.9);
   ASSERT_EQ(found.curves.size(), 2U);
   EXPECT_EQ(found.curves[0].measures.at("accuracy").at(100), 0.1);
+}
+
+TEST_F(Reports, CostIsTheMedianOfItsRoundsBesideThePublishedRatio) {
+  const auto add = [&](int64_t round, double ms) {
+    const Json forward{
+        {"ms", ms}, {"attention_ms", 10}, {"peak_bytes", 30}, {"attention_peak_bytes", 20}, {"flops", 5}};
+    append_jsonl(folder / "results.jsonl", {{"experiment", "cost"},
+                                            {"table", "7"},
+                                            {"row", "gla"},
+                                            {"round", round},
+                                            {"parameters", 9},
+                                            {"forward", forward},
+                                            {"training", forward},
+                                            {"config", Json::object()},
+                                            {"machine", Json::object()},
+                                            {"versions", Json::object()}});
+  };
+  add(0, 11);
+  add(1, 12);
+  add(2, 40);  // somebody else's process
+  const Json written = report_document(gather({folder}), {cost_claim()}, "").at("studies").at(0);
+  EXPECT_EQ(written.at("title"), "What whole models cost");
+  const Json& board = written.at("board");
+  ASSERT_EQ(board.at("columns").size(), 4U);  // no average of times and memory
+  EXPECT_EQ(board.at("columns").at(0).at("label"), "Table 7, forward");
+  const Json& cells = board.at("rows").at(0).at("cells");
+  EXPECT_EQ(cells.at(0).at("text"), "1.20");
+  EXPECT_EQ(cells.at(0).at("published"), "1.27");  // 0.0824 s of 0.0649 s
+  EXPECT_EQ(cells.at(2).at("text"), "1.50");
+  EXPECT_TRUE(board.at("timed").get<bool>());
+  EXPECT_EQ(written.at("details").at(0).at("measures"), (Json{{"ratio", "1.20"}, {"ms", "12.00"}}));
 }
 
 TEST_F(Reports, WhatIsNoRunIsASentence) {
