@@ -7,7 +7,9 @@ if(CCACHE)
 endif()
 find_program(MOLD mold)
 if(MOLD)
-  add_link_options(-fuse-ld=mold)
+  # mold 1.10 lets the segment that becomes read-only begin on a page that is not mapped, if the code ends just before a
+  # page does and there are thread-local bytes (torch has one): such a program cannot be loaded. So it has no such segment.
+  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
 endif()
 add_compile_options(-Wall -Wextra -Werror=return-type -Wno-unused-parameter -Wno-missing-field-initializers)
 # All but the kernels is compiled alike, programs too: one precompiled header serves whatever has its flags. What is hot
