@@ -163,7 +163,7 @@ def order_section(study: dict) -> str:
     main = main_agreement(study)
     place = len(board["columns"]) - 1 if main["is_average"] else 0
     text = f"Spearman's ρ {number(main['spearman'])}, Kendall's τ {number(main['kendall'])} over {main['rows']} rows"
-    of = f" of the {main['column'].lower()}" if main["is_average"] else ""
+    of = " of the average" if main["is_average"] else f" ({main['column']})" if main["column"] else ""
     parts.append(tag("p", tag("strong", escape(text + of + ".")), " ", escape(main["sentence"]), class_="order"))
     if main["rows"] > 3:
         parts.append(charts([chart(figures.against_paper(board, place))]))
