@@ -23,6 +23,9 @@ for i in $(seq 40); do echo "$i and $i are $((2 * i))."; done > sums.txt
 grep -q "A sample:" train.txt || die "training did not end with a sample: $(cat train.txt)"
 "$fem" train no-such-recipe --data sums.txt 2> error.txt && die "an unknown recipe was accepted"
 grep -q "500k-fem-softmax" error.txt || die "the error does not name the recipes: $(cat error.txt)"
+"$fem" report "$1/experiments/lm" --out lm.json > report.txt
+grep -q "^Language models" report.txt || die "the claims of the experiments were not installed: $(cat report.txt)"
+[ -f "$work/fem/share/fem/scripts/report.py" ] && [ -f "$work/fem/share/fem/scripts/report.css" ] || die "the page of fem report was not installed"
 rm -rf "$work/without"
 cp -r "$work/fem" "$work/without"
 rm -r "$work/without/share"
