@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <set>
@@ -14,6 +15,7 @@
 #include "io/temporary_folder.h"
 #include "models/backbone.h"
 #include "support/error_text.h"
+#include "util/interrupt.h"
 
 namespace fem {
 namespace {
@@ -178,6 +180,22 @@ TEST_F(Cost, MeasuresWhatIsMissingAndNothingElse) {
   EXPECT_TRUE(run_cost(plan, told));
   EXPECT_EQ(cost_lines(plan.out).size(), 4U);
   EXPECT_THAT(text_of(file), ::testing::StartsWith(before.substr(0, before.rfind("{\"experiment\""))));
+}
+
+TEST_F(Cost, ASignalKeepsWhatWasMeasuredAndTheSamePlanGoesOn) {
+  const CostPlan plan = tiny_cost(folder / "out");
+  CostPlan half = plan;
+  half.rows.resize(1);
+  std::ostringstream told;
+  EXPECT_TRUE(run_cost(half, told));
+  {
+    const InterruptGuard guard;
+    ASSERT_EQ(std::raise(SIGINT), 0);
+    EXPECT_FALSE(run_cost(plan, told));
+  }
+  EXPECT_EQ(cost_lines(plan.out).size(), 2U);
+  EXPECT_TRUE(run_cost(plan, told));
+  EXPECT_EQ(cost_lines(plan.out).size(), 4U);
 }
 
 TEST_F(Cost, OtherMeasurementsAreNotMixedIn) {

@@ -98,7 +98,9 @@ bool measure(const CostPlan& plan, const CostCell& cell, Progress& progress, int
   std::vector<CostKind> kinds{{"forward", own.forward(), attention.forward(), flops.forward},
                               {"training", own.training(), attention.training(), flops.training()}};
   for (CostKind& kind : kinds) {
+    if (interrupted()) return false;
     kind.peak = own.peak(kind.own);
+    if (interrupted()) return false;
     kind.attention_peak = attention.peak(kind.attention);
   }
   for (const int64_t round : cell.rounds) {
