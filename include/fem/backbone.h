@@ -31,6 +31,16 @@ struct Spelling<BlockMixer> {
                                      std::pair{std::string_view("mamba2"), BlockMixer::kMamba2}};
 };
 
+// How a block adds what its mixer says, a row each of src/models/residual.cpp: x + y, or by a velocity that keeps some
+// of the updates of earlier blocks.
+enum class ResidualRule { kPlain, kMomentum, kNesterov };
+template <>
+struct Spelling<ResidualRule> {
+  static constexpr std::array values{std::pair{std::string_view("plain"), ResidualRule::kPlain},
+                                     std::pair{std::string_view("momentum"), ResidualRule::kMomentum},
+                                     std::pair{std::string_view("nesterov"), ResidualRule::kNesterov}};
+};
+
 inline constexpr int64_t kMostLayers = 1 << 14;
 
 // Pre-norm blocks of token mixer and SwiGLU MLP, and a norm after the last.
@@ -41,6 +51,7 @@ struct BackboneOptions {
   int64_t mlp_width = 0;
   double norm_eps = 1e-5;
   BlockMixer block_mixer = BlockMixer::kFem;
+  ResidualRule residual = ResidualRule::kPlain;
   MixerOptions mixer;  // n_embd and n_head follow the backbone's; causal = false: an encoder
 };
 
@@ -55,6 +66,7 @@ void visit_backbone_options(Options& o, Visitor&& visit) {
   visit("block_mixer", o.block_mixer,
         "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention, hyena, delta_net, "
         "gated_delta_net, mamba2");
+  visit("residual", o.residual, "plain: x + y; momentum or nesterov: by a velocity, with learned coefficients");
 }
 
 // Every parameter of a configuration in a fixed order, without allocating it.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from fem import FreeEnergyMixer, LanguageModel, LanguageModelState
-from small_models import BY_HAND, KINDS, COMPARED, model_config, random_model
+from small_models import BY_HAND, COMPARED, KINDS, model_config, random_model
 from support import FLOAT32_GRADIENT, FLOAT32_LAYER, FLOAT64, error
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "util/check.h"
+
 namespace fem {
 namespace {
 
@@ -13,12 +15,61 @@ class PlainResidual final : public Residual {
   }
 };
 
+// A share in (0, 1) is learned as its logit, which starts at sigmoid(-1) = 0.27; a rate is free and starts at 1. One
+// number each, of which no weight decay makes less.
+ParameterSpec share_spec(const char* name) { return {name, {1}, ParameterSpec::Init::kConstant, -1.0}; }
+ParameterSpec rate_spec(const char* name) { return {name, {1}, ParameterSpec::Init::kConstant, 1.0}; }
+
+at::Tensor share_of(const at::Tensor& logit, const at::Tensor& like) { return logit.sigmoid().to(like.scalar_type()); }
+
+// Zero before the first block, whose coefficients have gradients then as those of the others, of zero.
+at::Tensor velocity_of(const Stream& stream) {
+  return stream.velocity.defined() ? stream.velocity : at::zeros_like(stream.x);
+}
+
+// velocity = decay velocity + rate y, then x + velocity: gradient descent with momentum, y being minus the gradient.
+class MomentumResidual : public Residual {
+ public:
+  std::vector<ParameterSpec> parameters() const override { return {share_spec("decay"), rate_spec("rate")}; }
+
+  Stream step(const Stream& stream, const at::Tensor& update,
+              const std::vector<at::Tensor>& coefficients) const override {
+    const at::Tensor before = velocity_of(stream);
+    const at::Tensor velocity =
+        share_of(coefficients[0], before) * before + coefficients[1].to(update.scalar_type()) * update;
+    return {stream.x + velocity, velocity};
+  }
+};
+
+// The same, asked where the velocity is about to lead.
+class NesterovResidual final : public MomentumResidual {
+ public:
+  std::vector<ParameterSpec> parameters() const override {
+    return {share_spec("decay"), rate_spec("rate"), share_spec("look_ahead")};
+  }
+
+  at::Tensor input(const Stream& stream, const std::vector<at::Tensor>& coefficients) const override {
+    const at::Tensor before = velocity_of(stream);
+    return stream.x + share_of(coefficients[2], before) * before;
+  }
+};
+
 }  // namespace
 
-// Every configuration has the plain one.
-const Residual& residual_of(const BackboneOptions&) {
+const Residual& residual_of(const BackboneOptions& options) {
   static const PlainResidual plain;
-  return plain;
+  static const MomentumResidual momentum;
+  static const NesterovResidual nesterov;
+  switch (options.residual) {
+    case ResidualRule::kPlain:
+      return plain;
+    case ResidualRule::kMomentum:
+      return momentum;
+    case ResidualRule::kNesterov:
+      return nesterov;
+  }
+  FEM_CHECK(false, "residual_of: expected one of the rules in fem/backbone.h, got number ",
+            static_cast<int>(options.residual));
 }
 
 }  // namespace fem

@@ -11,7 +11,7 @@ namespace fem {
 // What goes from block to block.
 struct Stream {
   at::Tensor x;         // hidden states [B, T, D]
-  at::Tensor velocity;  // [B, T, D], of rules that have one: the decayed sum of earlier updates; undefined: zero
+  at::Tensor velocity;  // [B, T, D], of rules that have one: what earlier updates left; undefined before the first
 };
 
 class Residual {
