@@ -14,7 +14,7 @@ LADDER = [
     ["src/train"],  # so high because it knows no model, no data and no measure
     ["src/cpu"],
     ["src/ops"],
-    ["src/nn"],
+    ["src/nn", "src/energy"],
     ["src/priors"],
     ["src/mixer"],
     ["src/models"],

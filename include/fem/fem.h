@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fem/backbone.h"
+#include "fem/energy.h"
 #include "fem/generate.h"
 #include "fem/io/mixer_file.h"
 #include "fem/io/model_folder.h"
