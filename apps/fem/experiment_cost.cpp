@@ -80,7 +80,6 @@ void add_cost_experiment(CLI::App& experiment) {
       ->type_name("N");
   app->add_option("--out", arguments->out, "Where results go; default runs/cost")->type_name("DIR");
   app->add_option("--from", arguments->from, "Measure nothing: the tables of the results in this folder")
-      ->check(CLI::ExistingDirectory)
       ->type_name("DIR");
   app->callback([arguments] { run(*arguments); });
 }

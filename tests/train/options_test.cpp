@@ -38,6 +38,7 @@ TEST(TrainingOptions, ALearningRateThatEndsWhereItBeginsNeverChanges) {
 TEST(TrainingOptions, SurviveJson) {
   TrainOptions options;
   options.patience = 7;
+  options.enough = 0.5;
   options.keep_best = true;
   options.precision = Precision::kBfloat16;
   EXPECT_EQ(to_json(train_options_from_json(to_json(options))), to_json(options));
@@ -50,8 +51,9 @@ TEST(TrainingOptions, UnknownAndImpossibleValuesAreRefused) {
   EXPECT_TRUE(fails_with("expected batch of at least 1", reading({{"batch", 0}})));
   EXPECT_TRUE(fails_with("expected patience of at least 0, got -1", reading({{"patience", -1}})));
   for (const json& wish :
-       {json{{"patience", 2}, {"validate_every", 0}}, json{{"keep_best", true}, {"validate_every", 0}}})
-    EXPECT_TRUE(fails_with("patience and keep_best need validations between the steps", reading(wish)));
+       {json{{"patience", 2}, {"validate_every", 0}}, json{{"keep_best", true}, {"validate_every", 0}},
+        json{{"enough", 0.9}, {"validate_every", 0}}})
+    EXPECT_TRUE(fails_with("patience, enough and keep_best need validations between the steps", reading(wish)));
 }
 
 TEST(TrainingOptions, OnlyWhatChangesTheModelMustStayTheSameInARun) {
