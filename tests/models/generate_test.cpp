@@ -19,10 +19,10 @@ using testing::MixerChoice;
 using testing::random_model;
 using Tokens = std::vector<int64_t>;
 
-constexpr int64_t kVocabulary = 16;
+constexpr int64_t kCountedTokens = 16;
 
 // After every token the next one, after the last the first.
-LanguageModel counting_model() { return bigram_model(at::eye(kVocabulary).roll(1, 1) * 4); }
+LanguageModel counting_model() { return bigram_model(at::eye(kCountedTokens).roll(1, 1) * 4); }
 
 // The same logits after every token.
 LanguageModel constant_model(const std::vector<float>& logits) {
@@ -117,7 +117,7 @@ TEST(Generate, APenaltyMakesSeenTokensLessLikely) {
 }
 
 TEST(Generate, TheSeedDecidesTheText) {
-  LanguageModel model = random_model(every_mixer()[1], kVocabulary);
+  LanguageModel model = random_model(every_mixer()[1], kCountedTokens);
   const std::vector<Tokens> prompts{{1, 2, 3}, {1, 2, 3}};
   GenerateOptions options{.max_tokens = 12, .seed = 5};
   const auto made = generate(model, prompts, options);
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Mixer, EveryMixer, ::testing::ValuesIn(every_mixer()),
                          [](const auto& info) { return testing::name_of(info.param); });
 
 TEST_P(EveryMixer, CachedAndUncachedMakeTheSameText) {
-  LanguageModel model = random_model(GetParam(), kVocabulary);
+  LanguageModel model = random_model(GetParam(), kCountedTokens);
   const std::vector<Tokens> ragged{{1, 2, 3, 4, 5, 6, 7}, {9}, {3, 1, 4, 1}}, even{{1, 2, 3}, {4, 5, 6}, {1, 2, 3}};
   GenerateOptions options{.max_tokens = 20, .repetition_penalty = 1.1, .seed = 3};
   const auto text = [&](const std::vector<Tokens>& prompts) {
@@ -155,7 +155,7 @@ TEST_P(EveryMixer, CachedAndUncachedMakeTheSameText) {
 }
 
 TEST_P(EveryMixer, ARowDoesNotDependOnItsNeighbours) {
-  LanguageModel model = random_model(GetParam(), kVocabulary);
+  LanguageModel model = random_model(GetParam(), kCountedTokens);
   const GenerateOptions options{.max_tokens = 20, .temperature = 1.5, .seed = 1};
   const auto alone = generate(model, {{1, 2, 3}}, options);
   const auto beside = generate(model, {{1, 2, 3}, {4, 5, 6, 7, 8, 9}, {2}}, options,
@@ -166,7 +166,7 @@ TEST_P(EveryMixer, ARowDoesNotDependOnItsNeighbours) {
 }
 
 TEST_P(EveryMixer, APromptOfSeveralPiecesIsReadAsOne) {
-  LanguageModel model = random_model(GetParam(), kVocabulary);
+  LanguageModel model = random_model(GetParam(), kCountedTokens);
   Tokens prompt(2048 + 5);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int64_t>(i * i % 13);
   GenerateOptions options{.max_tokens = 3, .temperature = 0};
@@ -177,7 +177,7 @@ TEST_P(EveryMixer, APromptOfSeveralPiecesIsReadAsOne) {
 }
 
 TEST(Generate, LeavesTheModelInTrainingAsItWas) {
-  LanguageModelOptions options = random_model(every_mixer()[1], kVocabulary)->options;
+  LanguageModelOptions options = random_model(every_mixer()[1], kCountedTokens)->options;
   options.mixer.dropout = 0.5;
   LanguageModel model(options);
   ASSERT_TRUE(model->is_training());

@@ -2,6 +2,7 @@
 
 #include "fem/io/safetensors.h"
 #include "io/temporary_folder.h"
+#include "parallel/alone.h"
 #include "parallel/ranks.h"
 #include "support/error_text.h"
 #include "tasks/argmax/examples.h"
@@ -12,6 +13,7 @@
 namespace fem {
 namespace {
 
+using testing::alone;
 using Argmax = testing::TemporaryFolder;
 using testing::fails_with;
 
@@ -27,8 +29,6 @@ TrainOptions constant_rate(int64_t batch = 64) {
   options.precision = Precision::kFloat32;
   return options;
 }
-
-std::shared_ptr<ProcessGroup> alone() { return ProcessGroup::connect({}, std::chrono::seconds(1)); }
 
 TEST(ArgmaxModel, BothMixersStartFromTheSamePrior) {
   ArgmaxOptions options{.dim = 8, .heads = 2};

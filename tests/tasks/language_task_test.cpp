@@ -7,6 +7,7 @@
 
 #include "data/sampler.h"
 #include "fem/io/model_folder.h"
+#include "parallel/alone.h"
 #include "support/error_text.h"
 #include "tasks/small_language.h"
 #include "train/trainer.h"
@@ -14,11 +15,10 @@
 namespace fem {
 namespace {
 
+using testing::alone;
 using testing::fails_with;
 
 using Training = testing::SmallLanguage;
-
-std::shared_ptr<ProcessGroup> alone() { return ProcessGroup::connect({}, std::chrono::seconds(1)); }
 
 std::vector<at::Tensor> values_of(Task& task) {
   std::vector<at::Tensor> values;

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "support/error_text.h"
+#include "text/bigrams.h"
 
 namespace fem {
 namespace {
 
 using testing::fails_with;
 
-constexpr int64_t kSeparator = 256;
+using testing::kSeparator;
 
 StreamedText streamed(std::vector<std::string> stops = {}) { return {byte_tokenizer(), kSeparator, std::move(stops)}; }
 
