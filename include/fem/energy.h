@@ -4,7 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "fem/options.h"
 
