@@ -41,15 +41,25 @@ struct Spelling<ResidualRule> {
                                      std::pair{std::string_view("nesterov"), ResidualRule::kNesterov}};
 };
 
+// The hidden layer of a block's MLP: silu(gate x) * up x, or gelu(up x), which has two matrices instead of three.
+enum class MlpType { kSwiglu, kGelu };
+template <>
+struct Spelling<MlpType> {
+  static constexpr std::array values{std::pair{std::string_view("swiglu"), MlpType::kSwiglu},
+                                     std::pair{std::string_view("gelu"), MlpType::kGelu}};
+};
+
 inline constexpr int64_t kMostLayers = 1 << 14;
 
-// Pre-norm blocks of token mixer and SwiGLU MLP, and a norm after the last.
+// Pre-norm blocks of token mixer and MLP, and a norm after the last.
 struct BackboneOptions {
   int64_t n_embd = 0;
   int64_t n_head = 0;
   int64_t n_layer = 0;
   int64_t mlp_width = 0;
+  MlpType mlp = MlpType::kSwiglu;
   double norm_eps = 1e-5;
+  double dropout = 0.0;
   BlockMixer block_mixer = BlockMixer::kFem;
   ResidualRule residual = ResidualRule::kPlain;
   MixerOptions mixer;  // n_embd and n_head follow the backbone's; causal = false: an encoder
@@ -61,8 +71,10 @@ void visit_backbone_options(Options& o, Visitor&& visit) {
   visit("n_embd", o.n_embd, "model width D");
   visit("n_head", o.n_head, "heads H");
   visit("n_layer", o.n_layer, "blocks");
-  visit("mlp_width", o.mlp_width, "hidden width of the SwiGLU MLP");
+  visit("mlp_width", o.mlp_width, "hidden width of the MLP");
+  visit("mlp", o.mlp, "swiglu: three matrices; gelu: two");
   visit("norm_eps", o.norm_eps, "added to the mean square in RMSNorm");
+  visit("dropout", o.dropout, "probability of dropping an element of what a mixer or an MLP adds, in training");
   visit("block_mixer", o.block_mixer,
         "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention, hyena, delta_net, "
         "gated_delta_net, mamba2");

@@ -16,7 +16,7 @@ OF_THE_ENDS = ("vocab_size", "tie_embeddings")  # of embedding and head
 
 @dataclass
 class LanguageModelConfig:
-    """A pre-norm decoder: embedding, blocks of mixer and SwiGLU MLP, norm, head. The fields of config.json."""
+    """A pre-norm decoder: embedding, blocks of mixer and MLP, norm, head. The fields of config.json."""
 
     vocab_size: int
     """Tokens of the vocabulary."""
@@ -27,11 +27,15 @@ class LanguageModelConfig:
     n_layer: int
     """Blocks."""
     mlp_width: int
-    """Hidden width of the SwiGLU MLP."""
+    """Hidden width of the MLP."""
     tie_embeddings: bool = True
     """The head is the embedding."""
     norm_eps: float = 1e-5
     """Added to the mean square in RMSNorm."""
+    mlp: Literal["swiglu", "gelu"] = "swiglu"
+    """The hidden layer of the MLP: silu(gate x) * up x, or gelu(up x), which has two matrices instead of three."""
+    dropout: float = 0.0
+    """Probability of dropping an element of what a mixer or an MLP adds, in training."""
     block_mixer: Literal["fem", "attention", "diff_attention", "hyena", "delta_net", "gated_delta_net", "mamba2"] = (
         "fem"
     )

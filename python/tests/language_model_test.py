@@ -141,6 +141,13 @@ def test_a_residual_rule_is_the_same_in_cpp(rule: str, tmp_path: Path) -> None:
     assert error(model(tokens), plain(tokens)) > 1e-3
 
 
+def test_a_gelu_mlp_is_the_same_in_cpp(tmp_path: Path) -> None:
+    model, tokens = random_model(mlp="gelu"), some_tokens(2, 20)
+    assert "blocks.0.mlp.gate.weight" not in model.state_dict()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(model(tokens), in_cpp(tmp_path, {"tokens": tokens}))
+
+
 @pytest.mark.parametrize("kind", ["gla", "attention"])
 def test_cpp_computes_the_same_of_a_batch(kind: str, tmp_path: Path) -> None:
     model, tokens = random_model(kind), some_tokens(2, 70)

@@ -98,10 +98,10 @@ json changes_of(const MixerRow& row, const json& recipe) {
     own["mlp_width"] = kWidthStep;
     return own;
   }());
-  // Parameters grow with the MLP's width, three matrices in every block.
+  // Parameters grow with the MLP's width, two or three matrices in every block.
   const int64_t wanted = parameters_of(completed(attention, "mixers")),
                 least = parameters_of(completed(narrow, "mixers"));
-  const int64_t a_step = 3 * given.n_embd * given.n_layer * kWidthStep;
+  const int64_t a_step = (given.mlp == MlpType::kSwiglu ? 3 : 2) * given.n_embd * given.n_layer * kWidthStep;
   const int64_t steps = std::llround(static_cast<double>(wanted - least) / static_cast<double>(a_step));
   FEM_CHECK(steps >= 0, "mixers: ", row.label(), " alone has more parameters than attention with its MLP (", least,
             " and ", wanted, "); widen model.mlp_width");

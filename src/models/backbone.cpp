@@ -52,6 +52,7 @@ void check_backbone(const BackboneOptions& o, const char* who) {
                                           {"mlp_width", o.mlp_width, kLargestWidth}})
     FEM_CHECK(value <= most, who, ": expected ", name, " of at most ", most, ", got ", value);
   FEM_CHECK(o.norm_eps > 0 && std::isfinite(o.norm_eps), who, ": expected a positive norm_eps, got ", o.norm_eps);
+  FEM_CHECK(o.dropout >= 0 && o.dropout < 1, who, ": expected dropout in [0, 1), got ", o.dropout);
   FEM_CHECK(o.mixer.n_embd == o.n_embd && o.mixer.n_head == o.n_head, who,
             ": expected the mixer's n_embd and n_head to be the model's, ", o.n_embd, " and ", o.n_head, ", got ",
             o.mixer.n_embd, " and ", o.mixer.n_head);
@@ -109,16 +110,16 @@ at::Tensor BoundBackbone::run(const at::Tensor& x, const Call& call) const {
       const std::string name = "blocks." + std::to_string(i);
       stream = block.mix(stream, call.batch, past, call.training);
       call.trace->emplace_back(name + ".mixer", stream.x);
-      stream = block.mlp(stream);
+      stream = block.mlp(stream, call.training);
       call.trace->emplace_back(name + ".mlp", stream.x);
     } else if (call.recompute && !call.state) {
       // By value: backward comes when this call is over.
       const auto whole = [block, batch = call.batch, training = call.training](const std::vector<at::Tensor>& in) {
-        return tensors_of(block.mlp(block.mix(stream_of(in), batch, nullptr, training)));
+        return tensors_of(block.mlp(block.mix(stream_of(in), batch, nullptr, training), training));
       };
       stream = stream_of(recomputed(whole, tensors_of(stream)));
     } else {
-      stream = block.mlp(block.mix(stream, call.batch, past, call.training));
+      stream = block.mlp(block.mix(stream, call.batch, past, call.training), call.training);
     }
   }
   const at::Tensor y = rms_norm(stream.x, norm_, options_.norm_eps);

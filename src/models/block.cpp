@@ -31,7 +31,7 @@ std::vector<ParameterSpec> block_parameters(const BackboneOptions& o, int64_t la
   std::vector<ParameterSpec> specs{norm_spec("mixer_norm.weight", o.n_embd)};
   append(specs, "mixer.", token_mixer_of(o.block_mixer).parameters(o, layer));
   specs.push_back(norm_spec("mlp_norm.weight", o.n_embd));
-  specs.push_back(matrix_spec("mlp.gate.weight", o.mlp_width, o.n_embd));
+  if (o.mlp == MlpType::kSwiglu) specs.push_back(matrix_spec("mlp.gate.weight", o.mlp_width, o.n_embd));
   specs.push_back(matrix_spec("mlp.up.weight", o.mlp_width, o.n_embd));
   specs.push_back(matrix_spec("mlp.down.weight", o.n_embd, o.mlp_width));
   append(specs, "residual.", residual_of(o).parameters());
@@ -39,13 +39,14 @@ std::vector<ParameterSpec> block_parameters(const BackboneOptions& o, int64_t la
 }
 
 Block::Block(const BackboneOptions& options, int64_t layer, const std::vector<at::Tensor>& weights)
-    : norm_eps_(options.norm_eps), residual_(residual_of(options)) {
+    : norm_eps_(options.norm_eps), dropout_(options.dropout), residual_(residual_of(options)) {
+  const bool gated = options.mlp == MlpType::kSwiglu;
   const auto mixer = weights.begin() + 1;
-  auto next = weights.end() - static_cast<int64_t>(residual_.parameters().size()) - 4;
+  auto next = weights.end() - static_cast<int64_t>(residual_.parameters().size()) - (gated ? 4 : 3);
   mixer_norm_ = weights.front();
   mix_ = token_mixer_of(options.block_mixer).bind(options, layer, {mixer, next});
   mlp_norm_ = *next++;
-  gate_ = *next++;
+  if (gated) gate_ = *next++;
   up_ = *next++;
   down_ = *next++;
   coefficients_.assign(next, weights.end());
@@ -53,12 +54,18 @@ Block::Block(const BackboneOptions& options, int64_t layer, const std::vector<at
 
 Stream Block::mix(const Stream& stream, const Batch& batch, MixerState* state, bool training) const {
   const at::Tensor input = rms_norm(residual_.input(stream, coefficients_), mixer_norm_, norm_eps_);
-  return residual_.step(stream, mix_(input, batch, state, training), coefficients_);
+  return residual_.step(stream, at::dropout(mix_(input, batch, state, training), dropout_, training), coefficients_);
 }
 
-Stream Block::mlp(const Stream& stream) const {
-  const std::vector<at::Tensor> both = project(rms_norm(stream.x, mlp_norm_, norm_eps_), {gate_, up_});
-  return {stream.x + project(swiglu(both[0], both[1]), {down_})[0], stream.velocity};
+at::Tensor Block::hidden(const at::Tensor& x) const {
+  if (!gate_.defined()) return at::gelu(project(x, {up_})[0]);
+  const std::vector<at::Tensor> both = project(x, {gate_, up_});
+  return swiglu(both[0], both[1]);
+}
+
+Stream Block::mlp(const Stream& stream, bool training) const {
+  const at::Tensor added = project(hidden(rms_norm(stream.x, mlp_norm_, norm_eps_)), {down_})[0];
+  return {stream.x + at::dropout(added, dropout_, training), stream.velocity};
 }
 
 }  // namespace fem

@@ -8,20 +8,22 @@
 
 namespace fem {
 
-// RMSNorm, token mixer, residual rule; RMSNorm, SwiGLU MLP, plus. Bound to its weights.
+// RMSNorm, token mixer, residual rule; RMSNorm, MLP, plus. Bound to its weights.
 class Block {
  public:
   Block(const BackboneOptions& options, int64_t layer, const std::vector<at::Tensor>& weights);
 
   Stream mix(const Stream& stream, const Batch& batch, MixerState* state, bool training) const;
-  Stream mlp(const Stream& stream) const;
+  Stream mlp(const Stream& stream, bool training) const;
 
  private:
-  double norm_eps_;
+  at::Tensor hidden(const at::Tensor& x) const;
+
+  double norm_eps_, dropout_;
   const Residual& residual_;
   Mix mix_;
   std::vector<at::Tensor> coefficients_;  // of the residual rule
-  at::Tensor mixer_norm_, mlp_norm_, gate_, up_, down_;
+  at::Tensor mixer_norm_, mlp_norm_, gate_, up_, down_;  // gate_ is undefined without one
 };
 
 // In the order of a block's weights.

@@ -157,8 +157,10 @@ class ByFormula {
       prefix_ = "blocks." + std::to_string(layer) + ".";
       x = x + attention(normed(x, "mixer_norm.weight"), mask);
       const at::Tensor u = normed(x, "mlp_norm.weight");
-      x = x + at::matmul(at::silu(at::matmul(u, weight("mlp.gate").t())) * at::matmul(u, weight("mlp.up").t()),
-                         weight("mlp.down").t());
+      const at::Tensor up = at::matmul(u, weight("mlp.up").t());
+      const at::Tensor hidden = options_.mlp == MlpType::kGelu ? 0.5 * up * (1 + at::erf(up / std::sqrt(2.0)))
+                                                               : at::silu(at::matmul(u, weight("mlp.gate").t())) * up;
+      x = x + at::matmul(hidden, weight("mlp.down").t());
     }
     prefix_.clear();
     return normed(x, "norm.weight");
@@ -210,6 +212,45 @@ TEST(AttentionBackbones, AreTheFormulas) {
     const at::Tensor real = mask.unsqueeze(-1);
     EXPECT_TRUE(close(padded.masked_select(real), expected.masked_select(real), kFloat64)) << "causal " << causal;
   }
+}
+
+TEST(AttentionBackbones, AreTheFormulasWithAGeluMlp) {
+  BackboneOptions options = small_options(every_mixer()[0], /*causal=*/true);
+  options.mlp = MlpType::kGelu;
+  Backbone backbone = random_backbone(options);
+  const at::Tensor x = random_rows(2, 9);
+  EXPECT_TRUE(close(backbone(x), ByFormula(backbone)(x, at::ones({2, 9}, at::kBool)), kFloat64));
+  EXPECT_FALSE(backbone->named_parameters().contains("blocks.0.mlp.gate.weight"));
+}
+
+TEST(Backbones, DropOnlyInTrainingAndTheSameOnceMoreWhenRecomputed) {
+  BackboneOptions options = small_options(every_mixer()[0], /*causal=*/true);
+  Backbone kept = random_backbone(options);
+  options.dropout = 0.25;
+  Backbone backbone = random_backbone(options);
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : kept->named_parameters())
+    backbone->named_parameters()[parameter.key()].copy_(parameter.value());
+  const at::Tensor x = random_rows(2, 9);
+  backbone->eval();
+  EXPECT_TRUE(backbone(x).equal(kept(x)));
+  backbone->train();
+  const auto trained = [&](bool recompute) {
+    const at::AutoGradMode with_grad(true);
+    at::manual_seed(3);
+    backbone->recompute = recompute;
+    const at::Tensor input = x.clone().requires_grad_();
+    const at::Tensor y = backbone(input);
+    y.square().sum().backward();
+    return std::pair{y.detach(), input.grad()};
+  };
+  const auto [y, gradient] = trained(false);
+  const auto [again, remade] = trained(true);
+  EXPECT_FALSE(y.equal(kept(x)));
+  EXPECT_TRUE(y.equal(again));
+  EXPECT_TRUE(close(remade, gradient, kFloat64));
+  options.dropout = 1;
+  EXPECT_TRUE(fails_with("backbone: expected dropout in [0, 1), got 1", [&] { Backbone{options}; }));
 }
 
 }  // namespace

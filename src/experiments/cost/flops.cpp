@@ -92,8 +92,9 @@ Flops mixing_flops(const BackboneOptions& options, const bench::Shape& shape) {
 }  // namespace
 
 Flops backbone_flops(const BackboneOptions& options, const bench::Shape& shape) {
-  const Flops block =
-      mixing_flops(options, shape) + products(shape.batch * shape.length, 3 * options.n_embd * options.mlp_width);
+  const Flops block = mixing_flops(options, shape) +
+                      products(shape.batch * shape.length,
+                               (options.mlp == MlpType::kSwiglu ? 3 : 2) * options.n_embd * options.mlp_width);
   return {options.n_layer * block.forward, options.n_layer * block.backward};
 }
 
