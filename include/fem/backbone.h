@@ -31,14 +31,16 @@ struct Spelling<BlockMixer> {
                                      std::pair{std::string_view("mamba2"), BlockMixer::kMamba2}};
 };
 
-// How a block adds what its mixer says, a row each of src/models/residual.cpp: x + y, or by a velocity that keeps some
-// of the updates of earlier blocks.
-enum class ResidualRule { kPlain, kMomentum, kNesterov };
+// How a block adds what its mixer says, a row each of src/models/residual.cpp: x + y, with a learned factor, or by a
+// velocity that keeps some of the updates of earlier blocks.
+enum class ResidualRule { kPlain, kGain, kMomentum, kNesterov, kNesterovQuery };
 template <>
 struct Spelling<ResidualRule> {
   static constexpr std::array values{std::pair{std::string_view("plain"), ResidualRule::kPlain},
+                                     std::pair{std::string_view("gain"), ResidualRule::kGain},
                                      std::pair{std::string_view("momentum"), ResidualRule::kMomentum},
-                                     std::pair{std::string_view("nesterov"), ResidualRule::kNesterov}};
+                                     std::pair{std::string_view("nesterov"), ResidualRule::kNesterov},
+                                     std::pair{std::string_view("nesterov_query"), ResidualRule::kNesterovQuery}};
 };
 
 // The hidden layer of a block's MLP: silu(gate x) * up x, or gelu(up x), which has two matrices instead of three.
@@ -78,7 +80,9 @@ void visit_backbone_options(Options& o, Visitor&& visit) {
   visit("block_mixer", o.block_mixer,
         "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention, hyena, delta_net, "
         "gated_delta_net, mamba2");
-  visit("residual", o.residual, "plain: x + y; momentum or nesterov: by a velocity, with learned coefficients");
+  visit("residual", o.residual,
+        "plain: x + y; gain: x + a y, a learned; momentum, nesterov or nesterov_query: by a velocity, with learned "
+        "coefficients");
 }
 
 // Every parameter of a configuration in a fixed order, without allocating it.

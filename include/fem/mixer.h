@@ -44,8 +44,18 @@ struct Batch {
   std::optional<at::Tensor> cu_seqlens;  // [n + 1] int, borders of sequences packed in one row (B = 1)
 };
 
+// What a layer is asked with: hidden states and, where queries alone are made of others, those. A tensor is one, and a
+// layer without queries takes it as a tensor.
+struct MixerInput {
+  MixerInput(at::Tensor x, at::Tensor query = {}) : x(std::move(x)), query(std::move(query)) {}
+  operator const at::Tensor&() const { return x; }
+
+  at::Tensor x;      // [B, T, D]
+  at::Tensor query;  // [B, T, D]; undefined: x
+};
+
 // The layer as a function: x [B, T, D] -> y [B, T, D]. With a state, x continues the tokens the state has seen.
-at::Tensor mix(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch = {},
+at::Tensor mix(const MixerInput& in, const MixerWeights& weights, const MixerOptions& options, const Batch& batch = {},
                MixerState* state = nullptr, bool training = false);
 
 // One parameter of a configuration: the authors' name, its shape, how it starts and whether weight decay is for it.

@@ -40,8 +40,8 @@ class LanguageModelConfig:
         "fem"
     )
     """What mixes the tokens of a block: a Free Energy Mixer, or plain attention and others to compare it with."""
-    residual: Literal["plain", "momentum", "nesterov"] = "plain"
-    """How a block adds what its mixer says: x + y, or by a velocity with learned coefficients."""
+    residual: Literal["plain", "gain", "momentum", "nesterov", "nesterov_query"] = "plain"
+    """How a block adds what its mixer says: x + y, with a learned factor, or by a velocity with learned coefficients."""
     mixer: dict[str, Any] = field(default_factory=dict)
     """Fields of `FreeEnergyMixerConfig`, n_embd and n_head excepted: they are the model's. Absent: its defaults."""
 

@@ -130,10 +130,13 @@ def test_cpp_computes_the_same(kind: str, tmp_path: Path) -> None:
     assert torch.equal(model(row, borders), in_cpp(tmp_path, {"tokens": row, "cu_seqlens": borders}))
 
 
-@pytest.mark.parametrize("rule", ["momentum", "nesterov"])
-def test_a_residual_rule_is_the_same_in_cpp(rule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rule", "own"),
+    [("gain", "rate"), ("momentum", "decay"), ("nesterov", "look_ahead"), ("nesterov_query", "look_ahead")],
+)
+def test_a_residual_rule_is_the_same_in_cpp(rule: str, own: str, tmp_path: Path) -> None:
     model, tokens = random_model(residual=rule), some_tokens(2, 20)
-    assert f"blocks.1.residual.{'decay' if rule == 'momentum' else 'look_ahead'}" in model.state_dict()
+    assert f"blocks.1.residual.{own}" in model.state_dict()
     model.save_pretrained(tmp_path)
     assert torch.equal(model(tokens), in_cpp(tmp_path, {"tokens": tokens}))
     plain = random_model()

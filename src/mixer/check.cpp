@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "mixer/conditioner.h"
+#include "mixer/parts.h"
 #include "ops/checks.h"
 #include "ops/sequences.h"
 #include "util/check.h"
@@ -67,9 +68,9 @@ void check_batch(const char* who, const at::Tensor& x, const Batch& batch) {
   }
 }
 
-void check_call(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
+void check_call(const MixerInput& in, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
                 const MixerState* state) {
-  const at::Tensor& weight = weights.value.weight;
+  const at::Tensor &x = in.x, &weight = weights.value.weight;
   FEM_CHECK(weight.defined(), "mix: expected weights with W_v, got none", kTheirOptions);
   check_float("mix", weight);
   FEM_CHECK(x.dim() == 3 && x.sym_size(2) == options.n_embd, "mix: expected x of shape [B, T, D=", options.n_embd,
@@ -77,6 +78,11 @@ void check_call(const at::Tensor& x, const MixerWeights& weights, const MixerOpt
   FEM_CHECK(x.scalar_type() == weight.scalar_type() && x.device() == weight.device(), "mix: expected x as ",
             weight.scalar_type(), " on ", weight.device(), " like the weights, got ", x.scalar_type(), " on ",
             x.device(), "; convert either with to()");
+  if (in.query.defined()) {
+    FEM_CHECK(has_queries(options), "mix: prior ", spelled(options.prior_type), " in dialect ",
+              spelled(options.dialect), " makes no queries, of another input least of all; leave the query out");
+    check_like("mix", "query", in.query, "x", x, x.sym_sizes());
+  }
   check_batch("mix", x, batch);
   FEM_CHECK(!state || options.causal,
             "mix: a state needs causal=true, because an encoder's early tokens see later ones; "

@@ -8,7 +8,7 @@
 namespace fem {
 
 // Throws one clear sentence if mix() cannot take these arguments.
-void check_call(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
+void check_call(const MixerInput& in, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
                 const MixerState* state);
 
 // The same of the weights, parts being those of these options with their places in them.

@@ -61,15 +61,15 @@ at::Tensor gate(Read read, const AppliedParts& parts, const MixerOptions& option
   return first && part.modulation.defined() ? modulate(gated, part.modulation) : gated;
 }
 
-at::Tensor mix_tokens(const at::Tensor& x, const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes,
+at::Tensor mix_tokens(const MixerInput& in, const MixerWeights& w, const MixerOptions& options, const MixerSizes& sizes,
                       const Batch& batch, MixerState* state, bool training) {
   const Prior& prior = prior_of(options.prior_type);
-  const Positions positions = positions_of(x, batch, state);
+  const Positions positions = positions_of(in.x, batch, state);
   std::vector<AppliedPart> bound = bound_parts(w, options, sizes);
   const std::optional<at::Tensor> beta = beta_of(w, options);
 
-  const Modulation c = condition(x, w, options, positions, batch, state);
-  const AppliedParts parts(x, std::move(bound), c);
+  const Modulation c = condition(in.x, w, options, positions, batch, state);
+  const AppliedParts parts(in, std::move(bound), c);
   const at::Tensor value = value_of(parts[kValue], beta, options);
   const Read read = prior.read({parts, value, beta, positions.index, options, sizes, batch, state});
   const at::Tensor gated = gate(read, parts, options).flatten(2);
@@ -88,14 +88,14 @@ Memory memory_of(const MixerOptions& options, const MixerSizes& sizes, at::Scala
 
 }  // namespace
 
-at::Tensor mix(const at::Tensor& x, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
+at::Tensor mix(const MixerInput& in, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
                MixerState* state, bool training) {
   const MixerSizes sizes = sizes_of(options);
-  check_call(x, weights, options, batch, state);
-  if (!state) return mix_tokens(x, weights, options, sizes, batch, nullptr, training);
+  check_call(in, weights, options, batch, state);
+  if (!state) return mix_tokens(in, weights, options, sizes, batch, nullptr, training);
 
-  return stream("mix", x, batch, memory_of(options, sizes, x.scalar_type()), *state,
-                [&](MixerState& next) { return mix_tokens(x, weights, options, sizes, batch, &next, training); });
+  return stream("mix", in.x, batch, memory_of(options, sizes, in.x.scalar_type()), *state,
+                [&](MixerState& next) { return mix_tokens(in, weights, options, sizes, batch, &next, training); });
 }
 
 }  // namespace fem

@@ -1,6 +1,7 @@
 // The one list of what the layer is made of, beside its conditioner: value, output, the prior's parts, the gates.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -28,6 +29,12 @@ void visit_parts(const MixerOptions& o, const MixerSizes& s, Weights& w, const V
   }
   if (o.has_inner_gate()) visit(projection(kTemperatureGate, o, s.value, Conditioned::kGate), w.temperature_gate);
   if (o.use_outer_gate) visit(projection(kOuterGate, o, s.value, Conditioned::kGate), w.outer_gate);
+}
+
+// Whether the prior has queries, which can be made of an input of their own.
+inline bool has_queries(const MixerOptions& options) {
+  const std::vector<Part> parts = prior_of(options.prior_type).parts(options, sizes_of(options));
+  return std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.is_query; });
 }
 
 }  // namespace fem

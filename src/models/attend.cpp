@@ -103,12 +103,19 @@ AttentionWeights attention_weights(const std::vector<at::Tensor>& weights, const
   return {query, key, value, linear()};
 }
 
-Heads heads_of(const at::Tensor& x, const AttentionWeights& w, const MixerOptions& options, int64_t maps,
+Heads heads_of(const MixerInput& in, const AttentionWeights& w, const MixerOptions& options, int64_t maps,
                const Batch& batch, const MixerState* state) {
-  const std::vector<at::Tensor> projected = project(x, {w.query, w.key, w.value});
+  std::vector<at::Tensor> projected;
+  if (in.query.defined()) {
+    projected = project(in.x, {w.key, w.value});
+    projected.insert(projected.begin(), project(in.query, {w.query})[0]);
+  } else {
+    projected = project(in.x, {w.query, w.key, w.value});
+  }
   const int64_t width = options.n_embd / options.n_head / maps;
   AfterModulation rotated;
-  if (options.rotates()) rotated.rotation = rotation_of(positions_of(x, batch, state).index, width, options.rope_theta);
+  if (options.rotates())
+    rotated.rotation = rotation_of(positions_of(in.x, batch, state).index, width, options.rope_theta);
   const auto turned = [&](size_t index) { return by_head(projected[index], maps * options.n_head, {}, rotated); };
   return {turned(0), turned(1), by_head(projected[2], options.n_head)};
 }

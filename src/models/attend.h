@@ -23,7 +23,7 @@ struct Heads {
 };
 
 // Projected and, if the options say so, rotated; V = D/H, K = V/M.
-Heads heads_of(const at::Tensor& x, const AttentionWeights& w, const MixerOptions& options, int64_t maps,
+Heads heads_of(const MixerInput& in, const AttentionWeights& w, const MixerOptions& options, int64_t maps,
                const Batch& batch, const MixerState* state);
 
 // softmax(q k^T / sqrt(K)) v, [B, T, M H, V]: of the tokens of the batch, its padding and its borders, and with a

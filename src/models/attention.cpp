@@ -11,9 +11,9 @@
 namespace fem {
 namespace {
 
-at::Tensor attention(const at::Tensor& x, const AttentionWeights& w, const MixerOptions& options, const Batch& batch,
+at::Tensor attention(const MixerInput& in, const AttentionWeights& w, const MixerOptions& options, const Batch& batch,
                      MixerState* state) {
-  const Heads h = heads_of(x, w, options, /*maps=*/1, batch, state);
+  const Heads h = heads_of(in, w, options, /*maps=*/1, batch, state);
   return project(attend(h, batch, options.causal, state, "attention").flatten(2), {w.output})[0];
 }
 
@@ -41,12 +41,14 @@ class AttentionMixer final : public TokenMixer {
 
   Mix bind(const BackboneOptions& options, int64_t, const std::vector<at::Tensor>& weights) const override {
     return [w = attention_weights(weights, options.mixer), mixer = options.mixer](
-               const at::Tensor& x, const Batch& batch, MixerState* state, bool /*training*/) {
-      if (!state) return attention(x, w, mixer, batch, nullptr);
-      return stream("attention", x, batch, attention_memory(mixer, x.scalar_type()), *state,
-                    [&](MixerState& next) { return attention(x, w, mixer, batch, &next); });
+               const MixerInput& in, const Batch& batch, MixerState* state, bool /*training*/) {
+      if (!state) return attention(in, w, mixer, batch, nullptr);
+      return stream("attention", in.x, batch, attention_memory(mixer, in.x.scalar_type()), *state,
+                    [&](MixerState& next) { return attention(in, w, mixer, batch, &next); });
     };
   }
+
+  bool queries_apart(const BackboneOptions&) const override { return true; }
 };
 
 }  // namespace

@@ -56,7 +56,12 @@ void check_backbone(const BackboneOptions& o, const char* who) {
   FEM_CHECK(o.mixer.n_embd == o.n_embd && o.mixer.n_head == o.n_head, who,
             ": expected the mixer's n_embd and n_head to be the model's, ", o.n_embd, " and ", o.n_head, ", got ",
             o.mixer.n_embd, " and ", o.mixer.n_head);
-  token_mixer_of(o.block_mixer).check(o);
+  const TokenMixer& mixer = token_mixer_of(o.block_mixer);
+  mixer.check(o);
+  FEM_CHECK(!residual_of(o).queries_apart() || mixer.queries_apart(o), who, ": residual = \"", spelled(o.residual),
+            "\" asks for queries alone ahead of x, and block_mixer = \"", spelled(o.block_mixer),
+            "\" with these options makes no queries of an input of their own; take residual = \"nesterov\", which asks "
+            "for everything ahead");
 }
 
 std::vector<ParameterSpec> backbone_parameters(const BackboneOptions& options) {

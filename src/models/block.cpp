@@ -53,8 +53,10 @@ Block::Block(const BackboneOptions& options, int64_t layer, const std::vector<at
 }
 
 Stream Block::mix(const Stream& stream, const Batch& batch, MixerState* state, bool training) const {
-  const at::Tensor input = rms_norm(residual_.input(stream, coefficients_), mixer_norm_, norm_eps_);
-  return residual_.step(stream, at::dropout(mix_(input, batch, state, training), dropout_, training), coefficients_);
+  const auto normed = [&](const at::Tensor& x) { return x.defined() ? rms_norm(x, mixer_norm_, norm_eps_) : x; };
+  const MixerInput asked = residual_.input(stream, coefficients_);
+  const at::Tensor update = mix_({normed(asked.x), normed(asked.query)}, batch, state, training);
+  return residual_.step(stream, at::dropout(update, dropout_, training), coefficients_);
 }
 
 at::Tensor Block::hidden(const at::Tensor& x) const {

@@ -34,9 +34,9 @@ DiffAttentionWeights diff_attention_weights(const std::vector<at::Tensor>& weigh
 // The l0 of the definition.
 double lambda_offset(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
 
-at::Tensor diff_attention(const at::Tensor& x, const DiffAttentionWeights& w, const BackboneOptions& options,
+at::Tensor diff_attention(const MixerInput& in, const DiffAttentionWeights& w, const BackboneOptions& options,
                           double offset, const Batch& batch, MixerState* state) {
-  const Heads h = heads_of(x, w.linear, options.mixer, kMaps, batch, state);
+  const Heads h = heads_of(in, w.linear, options.mixer, kMaps, batch, state);
   const std::vector<at::Tensor> read =
       attend(h, batch, options.mixer.causal, state, "diff_attention").chunk(kMaps, /*dim=*/2);
   const auto exact = at::toOpMathType(w.lambda_query.scalar_type());
@@ -75,12 +75,14 @@ class DiffAttentionMixer final : public TokenMixer {
 
   Mix bind(const BackboneOptions& options, int64_t layer, const std::vector<at::Tensor>& weights) const override {
     return [w = diff_attention_weights(weights, options.mixer), options, offset = lambda_offset(layer)](
-               const at::Tensor& x, const Batch& batch, MixerState* state, bool /*training*/) {
-      if (!state) return diff_attention(x, w, options, offset, batch, nullptr);
-      return stream("diff_attention", x, batch, diff_attention_memory(options.mixer, x.scalar_type()), *state,
-                    [&](MixerState& next) { return diff_attention(x, w, options, offset, batch, &next); });
+               const MixerInput& in, const Batch& batch, MixerState* state, bool /*training*/) {
+      if (!state) return diff_attention(in, w, options, offset, batch, nullptr);
+      return stream("diff_attention", in.x, batch, diff_attention_memory(options.mixer, in.x.scalar_type()), *state,
+                    [&](MixerState& next) { return diff_attention(in, w, options, offset, batch, &next); });
     };
   }
+
+  bool queries_apart(const BackboneOptions&) const override { return true; }
 };
 
 }  // namespace

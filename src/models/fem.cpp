@@ -1,5 +1,6 @@
 // fem: the Free Energy Mixer.
 #include "mixer/parameters.h"
+#include "mixer/parts.h"
 #include "models/token_mixer.h"
 #include "nn/parameters.h"
 
@@ -18,10 +19,12 @@ class FemMixer final : public TokenMixer {
     MixerWeights bound;
     auto next = weights.begin();
     visit_parameters(options.mixer, bound, [&](const ParameterSpec&, at::Tensor& slot) { slot = *next++; });
-    return [bound, mixer = options.mixer](const at::Tensor& x, const Batch& batch, MixerState* state, bool training) {
-      return mix(x, bound, mixer, batch, state, training);
+    return [bound, mixer = options.mixer](const MixerInput& in, const Batch& batch, MixerState* state, bool training) {
+      return mix(in, bound, mixer, batch, state, training);
     };
   }
+
+  bool queries_apart(const BackboneOptions& options) const override { return has_queries(options.mixer); }
 };
 
 }  // namespace

@@ -22,9 +22,12 @@ class Residual {
   virtual std::vector<ParameterSpec> parameters() const { return {}; }
 
   // The point at which the mixer is asked for its update; x itself unless the rule looks ahead along the velocity.
-  virtual at::Tensor input(const Stream& stream, const std::vector<at::Tensor>& /*coefficients*/) const {
+  virtual MixerInput input(const Stream& stream, const std::vector<at::Tensor>& /*coefficients*/) const {
     return stream.x;
   }
+
+  // Has it a point of its own for the queries? Not every mixer can be asked so (TokenMixer::queries_apart).
+  virtual bool queries_apart() const { return false; }
 
   // The stream after an update [B, T, D].
   virtual Stream step(const Stream& stream, const at::Tensor& update,

@@ -11,8 +11,8 @@
 namespace fem {
 
 // A mixer of one layer on its weights: x [B, T, D] -> y [B, T, D]. With a state, which only a streaming mixer is given,
-// x continues the tokens the state has seen (mixer/streaming.h); training: dropout.
-using Mix = std::function<at::Tensor(const at::Tensor& x, const Batch& batch, MixerState* state, bool training)>;
+// x continues the tokens the state has seen (mixer/streaming.h); training: dropout. Most take x alone, a tensor.
+using Mix = std::function<at::Tensor(const MixerInput& in, const Batch& batch, MixerState* state, bool training)>;
 
 class TokenMixer {
  public:
@@ -29,6 +29,9 @@ class TokenMixer {
 
   // Can it continue a state?
   virtual bool streams() const { return true; }
+
+  // Does it make its queries of MixerInput::query? If not it is never given any.
+  virtual bool queries_apart(const BackboneOptions& /*options*/) const { return false; }
 };
 
 const TokenMixer& token_mixer_of(BlockMixer mixer);

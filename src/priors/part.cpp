@@ -17,6 +17,15 @@ ParameterSpec started(std::string name, std::vector<int64_t> shape, const Start&
   return {std::move(name), std::move(shape), Init::kValues, 0.0, std::get<1>(start)};
 }
 
+// In one call.
+void project_parts(const at::Tensor& input, const std::vector<AppliedPart*>& parts) {
+  if (parts.empty()) return;
+  std::vector<LinearWeights> layers;
+  for (const AppliedPart* part : parts) layers.push_back(part->weights);
+  const std::vector<at::Tensor> projected = project(input, layers);
+  for (size_t i = 0; i < projected.size(); ++i) parts[i]->projected = projected[i];
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> parameters_of(const Part& part) {
@@ -28,15 +37,17 @@ std::vector<ParameterSpec> parameters_of(const Part& part) {
   return specs;
 }
 
-AppliedParts::AppliedParts(const at::Tensor& x, std::vector<AppliedPart> parts, const Modulation& c)
+AppliedParts::AppliedParts(const MixerInput& in, std::vector<AppliedPart> parts, const Modulation& c)
     : parts_(std::move(parts)) {
-  std::vector<AppliedPart*> projections, conditioned;  // the second in the order of c's columns
-  std::vector<LinearWeights> layers;
+  std::vector<AppliedPart*> projections, of_x, of_query, conditioned;  // the last in the order of c's columns
   std::vector<int64_t> widths;
-  for (AppliedPart& part : parts_)
-    if (part.kind == Part::Kind::kProjection) projections.push_back(&part), layers.push_back(part.weights);
-  const std::vector<at::Tensor> projected = project(x, layers);
-  for (size_t i = 0; i < projected.size(); ++i) projections[i]->projected = projected[i];
+  for (AppliedPart& part : parts_) {
+    if (part.kind != Part::Kind::kProjection) continue;
+    projections.push_back(&part);
+    (part.is_query && in.query.defined() ? of_query : of_x).push_back(&part);
+  }
+  project_parts(in.x, of_x);
+  project_parts(in.query, of_query);
   if (!c.defined()) return;
 
   for (const Conditioned place : {Conditioned::kBeforeGates, Conditioned::kGate, Conditioned::kAfterGates})

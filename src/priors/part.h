@@ -32,8 +32,9 @@ struct Part {
   std::vector<int64_t> shape;  // of its weight; of a linear layer [out, in]
   Conditioned conditioned = Conditioned::kNot;
   bool bias = false;
-  Start start = 0.0;   // of the bias; of a parameter alone, itself
-  bool added = false;  // the conditioner adds c to it, instead of multiplying it by 1 + c
+  Start start = 0.0;      // of the bias; of a parameter alone, itself
+  bool added = false;     // the conditioner adds c to it, instead of multiplying it by 1 + c
+  bool is_query = false;  // a projection of MixerInput::query
 };
 
 inline Part projection(const PartName& name, const MixerOptions& options, int64_t width, Conditioned conditioned,
@@ -49,7 +50,7 @@ std::vector<ParameterSpec> parameters_of(const Part& part);
 // A part in one call of the layer.
 struct AppliedPart : Part {
   LinearWeights weights;  // of a parameter alone: the weight
-  at::Tensor projected;   // x through it, [B, T, width]; undefined unless it is a linear layer of x
+  at::Tensor projected;   // the input through it, [B, T, width]; undefined unless it is a linear layer of x
   Modulation modulation;  // undefined: c is 0, or not for it
 
   // [B, T, H, *], modulated
@@ -61,7 +62,7 @@ struct AppliedPart : Part {
 class AppliedParts {
  public:
   // Of parts with their weights; c: the conditioner's whole output, to be sliced.
-  AppliedParts(const at::Tensor& x, std::vector<AppliedPart> parts, const Modulation& c = {});
+  AppliedParts(const MixerInput& in, std::vector<AppliedPart> parts, const Modulation& c = {});
 
   const AppliedPart& operator[](const PartName& name) const;
 

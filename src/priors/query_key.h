@@ -11,7 +11,9 @@ inline Part key_part(const MixerOptions& options, const MixerSizes& sizes) {
   return projection(kKey, options, sizes.key, Conditioned::kBeforeGates);
 }
 inline std::vector<Part> query_and_key_parts(const MixerOptions& options, const MixerSizes& sizes) {
-  return {projection(kQuery, options, sizes.key, Conditioned::kBeforeGates), key_part(options, sizes)};
+  Part query = projection(kQuery, options, sizes.key, Conditioned::kBeforeGates);
+  query.is_query = true;
+  return {query, key_part(options, sizes)};
 }
 
 // Rotation by the tokens' positions, if there is one, and positive features relu(x) + floor if there is a floor.

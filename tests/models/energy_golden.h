@@ -6,6 +6,9 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <vector>
+
+#include "models/token_mixer.h"
 
 namespace fem::testing {
 
@@ -21,13 +24,15 @@ inline std::map<std::string, at::Tensor> energy_goldens() {
   return blocks;
 }
 
-// Causal attention of two heads on rows x [T, D], as the goldens have it: x W, no biases, no positions.
-inline at::Tensor golden_attention(const std::map<std::string, at::Tensor>& of, const at::Tensor& x) {
-  const auto heads = [&](const char* weight) {
-    return at::matmul(x, of.at(weight)).unflatten(1, {2, -1}).transpose(0, 1).unsqueeze(0);
-  };
-  const at::Tensor read = at::scaled_dot_product_attention(heads("Wq"), heads("Wk"), heads("Wv"), {}, 0.0, true);
-  return at::matmul(read.squeeze(0).transpose(0, 1).flatten(1), of.at("Wo"));
+// The token mixer attention of two heads on rows x [T, D], as the goldens have it: x W, no biases, no positions.
+inline at::Tensor golden_attention(const std::map<std::string, at::Tensor>& of, const MixerInput& in) {
+  BackboneOptions options{.n_embd = in.x.size(1), .n_head = 2, .block_mixer = BlockMixer::kAttention};
+  options.mixer = {.n_embd = options.n_embd, .n_head = options.n_head, .bias = false, .use_rope = false};
+  std::vector<at::Tensor> weights;
+  for (const char* name : {"Wq", "Wk", "Wv", "Wo"}) weights.push_back(of.at(name).t().contiguous());
+  const auto row = [](const at::Tensor& x) { return x.defined() ? x.unsqueeze(0) : x; };
+  const Mix mix = token_mixer_of(options.block_mixer).bind(options, 0, weights);
+  return mix({row(in.x), row(in.query)}, {}, nullptr, false).squeeze(0);
 }
 
 }  // namespace fem::testing
