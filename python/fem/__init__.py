@@ -6,11 +6,11 @@
 >>> mixer(torch.randn(2, 128, 512)).shape
 torch.Size([2, 128, 512])
 
-The reads alone are in `fem.ops`, whole language models in `fem.language_model`, weights of the authors' file in
+The reads alone are in `fem.ops`, energies that attention descends on in `fem.energy`, whole language models in `fem.language_model`, weights of the authors' file in
 `fem.reference`, models of Hugging Face in `fem.huggingface`, and the lm-evaluation-harness in `fem.lm_eval`.
 """
 
-from fem import ops
+from fem import energy, ops
 from fem._library import version
 from fem.config import FreeEnergyMixerConfig, LetterChoice
 from fem.language_model import GenerateOptions, LanguageModel, LanguageModelState
@@ -34,6 +34,7 @@ __all__ = [
     "MixerState",
     "ReferenceReport",
     "SentencePieceTokenizer",
+    "energy",
     "load_reference",
     "load_tokenizer",
     "ops",

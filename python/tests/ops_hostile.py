@@ -78,7 +78,24 @@ def valid_calls(folder: Path) -> list[Valid]:
         calls.append(Valid(case.id, case.run, lambda case=case: case.arguments(torch.float32, TOKENS)))
         if case.op + "_backward" in registered():
             calls.append(Valid(f"{case.id} backward", operator(case.op + "_backward"), of_gradient(case)))
-    return [*calls, *project_calls(), *layer_calls(folder)]
+    return [*calls, *project_calls(), *energy_calls(), *layer_calls(folder)]
+
+
+def energy_calls() -> list[Valid]:
+    def arguments() -> Arguments:
+        torch.manual_seed(0)
+        query, key = torch.randn(2, 2, TOKENS, 2, 4).unbind()
+        return {"query": query[:, 2:], "key": key}
+
+    def along() -> Arguments:
+        return {**arguments(), "direction": torch.ones(2, TOKENS - 2, 2, 4)}
+
+    def gated() -> Arguments:
+        return {**arguments(), "potential": "linear", "log_decay": torch.full((2, TOKENS, 2), -0.1)}
+
+    table = [("energy", arguments), ("energy", gated), ("energy_gradient", arguments)]
+    table += [("energy_hessian_product", along), ("newton_step", arguments)]
+    return [Valid(f"{name} {given.__name__}", operator(name), given) for name, given in table]
 
 
 def project_calls() -> list[Valid]:

@@ -1,5 +1,5 @@
 // torch.autocast: the reads, the gates and the whole layer run in its dtype (bfloat16), the conditioner's scans and
-// norm in float32. States keep their own dtype.
+// norm in float32, and so what is looked at, energies. States keep their own dtype.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -34,7 +34,8 @@ void register_autocast(torch::Library& library) {
   for (const char* op : {"softmax_read", "free_energy_read", "linear_scan", "channel_scan", "ssm_scan", "linear_read",
                          "channel_read", "ssm_read", "modulate", "project", "gated_read", "mix", "mix_with_state"})
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, true>>());
-  for (const char* op : {"decay_scan", "gated_scan", "layer_norm"})
+  for (const char* op :
+       {"decay_scan", "gated_scan", "layer_norm", "energy", "energy_gradient", "energy_hessian_product", "newton_step"})
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, false>>());
 }
 

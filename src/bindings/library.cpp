@@ -7,6 +7,7 @@ TORCH_LIBRARY_FRAGMENT(fem, m) {
   register_state(m);
   register_mixer(m);
   register_backbone(m);
+  register_energy(m);
   register_files(m);
   register_text(m);
   register_generation(m);

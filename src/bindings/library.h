@@ -7,6 +7,7 @@ namespace fem {
 void register_state(torch::Library& library);
 void register_mixer(torch::Library& library);
 void register_backbone(torch::Library& library);
+void register_energy(torch::Library& library);
 void register_files(torch::Library& library);
 void register_text(torch::Library& library);
 void register_generation(torch::Library& library);

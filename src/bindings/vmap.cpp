@@ -19,8 +19,8 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fem, FuncTorchBatched, m) {
-  for (const char* op :
-       {"free_energy_attention", "free_energy_read", "linear_read", "channel_read", "ssm_read", "mix", "backbone"})
+  for (const char* op : {"free_energy_attention", "free_energy_read", "linear_read", "channel_read", "ssm_read", "mix",
+                         "backbone", "energy", "energy_gradient", "energy_hessian_product", "newton_step"})
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<decompose>());
   for (const char* op : {"mix_with_state", "backbone_with_states"})
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<refuse>());

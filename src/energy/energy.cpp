@@ -123,6 +123,9 @@ at::Tensor energy_hessian_product(const at::Tensor& query, const at::Tensor& key
 
 NewtonStep newton_step(const at::Tensor& query, const at::Tensor& key, const EnergyOptions& options) {
   const Energies e = energies_of(query, key, options);
+  FEM_CHECK(
+      query.scalar_type() != at::kBFloat16,
+      "newton_step: expected float32 or float64, which a Hessian can be inverted in, got bfloat16; cast with to()");
   const at::Tensor gradient = gradient_by_head(e);
   // Its columns are the products with unit vectors; it is symmetric.
   std::vector<at::Tensor> columns;
