@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -30,8 +32,9 @@ MadDataOptions baseline(MadKind kind, int64_t examples = 400) {
 }
 
 const std::vector<MadKind>& every_kind() {
-  static const std::vector<MadKind> kinds{MadKind::kInContextRecall, MadKind::kNoisyRecall, MadKind::kFuzzyRecall,
-                                          MadKind::kMemorization,    MadKind::kCompression, MadKind::kSelectiveCopying};
+  static const std::vector<MadKind> kinds{MadKind::kInContextRecall,  MadKind::kNoisyRecall, MadKind::kFuzzyRecall,
+                                          MadKind::kMemorization,     MadKind::kCompression, MadKind::kSelectiveCopying,
+                                          MadKind::kLongestIncreasing};
   return kinds;
 }
 
@@ -84,7 +87,8 @@ TEST(MadExamples, OfTheTestFollowThoseOfTrainingAndRepeatNone) {
 TEST(MadExamples, AllTokensAreOfTheVocabularyAndOfTheStatedLength) {
   const std::map<MadKind, int64_t> tokens{{MadKind::kInContextRecall, 127}, {MadKind::kNoisyRecall, 127},
                                           {MadKind::kFuzzyRecall, 128},     {MadKind::kMemorization, 32},
-                                          {MadKind::kCompression, 32},      {MadKind::kSelectiveCopying, 256}};
+                                          {MadKind::kCompression, 32},      {MadKind::kSelectiveCopying, 256},
+                                          {MadKind::kLongestIncreasing, 32}};
   for (const MadKind kind : every_kind()) {
     const MadDataOptions options = baseline(kind);
     const MadData data = mad_data(options);
@@ -249,6 +253,40 @@ TEST(MadExamples, SelectiveCopyingIsSolvedByLeavingOutBlanks) {
   }
 }
 
+// The class of the longest increasing one of all subsequences of each beginning of a row.
+Tokens longest_of_all_subsequences(const Tokens& row) {
+  Tokens longest(row.size(), 0);
+  for (uint32_t chosen = 1; chosen < 1U << row.size(); ++chosen) {
+    Tokens picked;
+    size_t last = 0;
+    for (size_t t = 0; t < row.size(); ++t)
+      if (chosen >> t & 1U) picked.push_back(row[last = t]);
+    if (std::adjacent_find(picked.begin(), picked.end(), std::greater_equal<>()) != picked.end()) continue;
+    for (size_t t = last; t < row.size(); ++t) longest[t] = std::max<int64_t>(longest[t], picked.size() - 1);
+  }
+  return longest;
+}
+
+TEST(MadExamples, LongestIncreasingIsThatOfAllSubsequences) {
+  for (const int64_t numbers : {2, 5, 32}) {  // with few of them most are equal
+    MadDataOptions options{.kind = MadKind::kLongestIncreasing, .vocab_size = numbers, .length = 11};
+    options.train_examples = options.test_examples = 40;
+    const MadData data = mad_data(completed_mad_data(options));
+    for (const MadSet& set : {data.train, data.test}) {
+      const Solved solved = solve(set, longest_of_all_subsequences);
+      EXPECT_EQ(solved.wrong + solved.unknown, 0);
+      EXPECT_EQ(solved.right, 40 * 11);
+    }
+  }
+}
+
+// What can be named without reading: the likeliest length at each place. A model has to be better.
+TEST(MadExamples, LongestIncreasingIsNotKnownByItsPlace) {
+  const MadData data = mad_data(baseline(MadKind::kLongestIncreasing, 4000));
+  const at::Tensor likeliest = std::get<0>(data.train.targets.mode(0));
+  EXPECT_NEAR(data.test.targets.eq(likeliest).to(at::kDouble).mean().item<double>(), 0.43, 0.01);
+}
+
 TEST(MadExamples, ThatCannotBeAreRefused) {
   const auto making = [](MadDataOptions options) { return [options] { completed_mad_data(options); }; };
   using testing::fails_with;
@@ -259,6 +297,8 @@ TEST(MadExamples, ThatCannotBeAreRefused) {
                          making({.kind = MadKind::kFuzzyRecall, .vocab_size = 6})));
   EXPECT_TRUE(
       fails_with("more than twice data.copied, 16,", making({.kind = MadKind::kSelectiveCopying, .length = 32})));
+  EXPECT_TRUE(fails_with("data.vocab_size of at least 2 for longest_increasing, got 1",
+                         making({.kind = MadKind::kLongestIncreasing, .vocab_size = 1})));
   EXPECT_TRUE(fails_with("data.noise from 0 to 1, got 1.5", making({.noise = 1.5})));
   EXPECT_TRUE(fails_with("data.train_examples from 1 to 16777216, got -1", making({.train_examples = -1})));
 }

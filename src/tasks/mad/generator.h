@@ -47,6 +47,7 @@ std::unique_ptr<MadGenerator> fuzzy_recall(const MadDataOptions& options);
 std::unique_ptr<MadGenerator> memorization(const MadDataOptions& options, Draws& draws);
 std::unique_ptr<MadGenerator> compression(const MadDataOptions& options);
 std::unique_ptr<MadGenerator> selective_copying(const MadDataOptions& options);
+std::unique_ptr<MadGenerator> longest_increasing(const MadDataOptions& options);
 
 std::unique_ptr<MadGenerator> mad_generator(const MadDataOptions& options, Draws& draws);
 

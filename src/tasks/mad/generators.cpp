@@ -22,6 +22,8 @@ Baseline baseline_of(MadKind kind) {
       return {16, 32, 12800};
     case MadKind::kSelectiveCopying:
       return {16, 256, 12800};
+    case MadKind::kLongestIncreasing:
+      return {32, 32, 12800};
     case MadKind::kInContextRecall:
     case MadKind::kFuzzyRecall:
       break;
@@ -72,6 +74,8 @@ std::unique_ptr<MadGenerator> mad_generator(const MadDataOptions& options, Draws
       return compression(options);
     case MadKind::kSelectiveCopying:
       return selective_copying(options);
+    case MadKind::kLongestIncreasing:
+      return longest_increasing(options);
   }
   FEM_CHECK(false, "mad: expected one of the kinds in tasks/mad/options.h, got number ",
             static_cast<int>(options.kind));

@@ -1,4 +1,4 @@
-// MAD's six synthetic tasks (Poli et al. 2024): what is drawn, and what learns it.
+// MAD's six synthetic tasks (Poli et al. 2024) and one beside them: what is drawn, and what learns it.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ enum class MadKind {
   kMemorization,
   kCompression,
   kSelectiveCopying,
+  kLongestIncreasing,
 };
 template <>
 struct Spelling<MadKind> {
@@ -23,7 +24,8 @@ struct Spelling<MadKind> {
                                      std::pair{std::string_view("fuzzy_recall"), MadKind::kFuzzyRecall},
                                      std::pair{std::string_view("memorization"), MadKind::kMemorization},
                                      std::pair{std::string_view("compression"), MadKind::kCompression},
-                                     std::pair{std::string_view("selective_copying"), MadKind::kSelectiveCopying}};
+                                     std::pair{std::string_view("selective_copying"), MadKind::kSelectiveCopying},
+                                     std::pair{std::string_view("longest_increasing"), MadKind::kLongestIncreasing}};
 };
 
 struct MadDataOptions {
@@ -40,7 +42,8 @@ struct MadDataOptions {
 template <typename Options, typename Visitor>
 void visit_mad_data(Options& o, Visitor&& visit) {
   visit("kind", o.kind,
-        "in_context_recall, noisy_recall, fuzzy_recall, memorization, compression or selective_copying");
+        "in_context_recall, noisy_recall, fuzzy_recall, memorization, compression, selective_copying or "
+        "longest_increasing");
   visit("vocab_size", o.vocab_size, "tokens V, all special ones included; 0: the kind's published baseline");
   visit("length", o.length, "length T of an example, as published for its kind; 0: the baseline");
   visit("train_examples", o.train_examples, "training examples, drawn once and read over and over; 0: the baseline");

@@ -136,7 +136,8 @@ json to_json(const MadOptions& options) {
 const TaskEntry& mad_entry() {
   static const TaskEntry entry{
       .name = "mad",
-      .summary = "the six synthetic tasks of MAD: recall, memorization, compression, copying",
+      .summary =
+          "the six synthetic tasks of MAD, recall, memorization, compression, copying; longest increasing subsequence",
       .make = [](const json& recipe, const TrainOptions& train,
                  const fs::path&) { return mad_task(mad_options_from_json(recipe), train); },
       .parameters =
