@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,7 +20,19 @@ namespace fem {
 
 // What mixes the tokens of a block, a row each of src/models/token_mixers.cpp: a Free Energy Mixer, or plain attention
 // on torch's fused kernels and others to compare it with.
-enum class BlockMixer { kFem, kAttention, kDiffAttention, kHyena, kDeltaNet, kGatedDeltaNet, kMamba2 };
+enum class BlockMixer {
+  kFem,
+  kAttention,
+  kDiffAttention,
+  kHyena,
+  kDeltaNet,
+  kGatedDeltaNet,
+  kMamba2,
+  kNewton,
+  kNewtonLight,
+  kLinearDescent,
+  kGatedDescent
+};
 template <>
 struct Spelling<BlockMixer> {
   static constexpr std::array values{std::pair{std::string_view("fem"), BlockMixer::kFem},
@@ -28,7 +41,21 @@ struct Spelling<BlockMixer> {
                                      std::pair{std::string_view("hyena"), BlockMixer::kHyena},
                                      std::pair{std::string_view("delta_net"), BlockMixer::kDeltaNet},
                                      std::pair{std::string_view("gated_delta_net"), BlockMixer::kGatedDeltaNet},
-                                     std::pair{std::string_view("mamba2"), BlockMixer::kMamba2}};
+                                     std::pair{std::string_view("mamba2"), BlockMixer::kMamba2},
+                                     std::pair{std::string_view("newton"), BlockMixer::kNewton},
+                                     std::pair{std::string_view("newton_light"), BlockMixer::kNewtonLight},
+                                     std::pair{std::string_view("linear_descent"), BlockMixer::kLinearDescent},
+                                     std::pair{std::string_view("gated_descent"), BlockMixer::kGatedDescent}};
+};
+
+// By which covariance newton (key, value) and newton_light (diagonal, isotropic) precondition attention.
+enum class Curvature { kKey, kValue, kDiagonal, kIsotropic };
+template <>
+struct Spelling<Curvature> {
+  static constexpr std::array values{std::pair{std::string_view("key"), Curvature::kKey},
+                                     std::pair{std::string_view("value"), Curvature::kValue},
+                                     std::pair{std::string_view("diagonal"), Curvature::kDiagonal},
+                                     std::pair{std::string_view("isotropic"), Curvature::kIsotropic}};
 };
 
 // How a block adds what its mixer says, a row each of src/models/residual.cpp: x + y, with a learned factor, or by a
@@ -64,7 +91,9 @@ struct BackboneOptions {
   double dropout = 0.0;
   BlockMixer block_mixer = BlockMixer::kFem;
   ResidualRule residual = ResidualRule::kPlain;
-  MixerOptions mixer;  // n_embd and n_head follow the backbone's; causal = false: an encoder
+  std::optional<Curvature> curvature;  // unset: key of newton, diagonal of newton_light
+  double rho = 0;                      // newton, by keys: share of -q in the gradient that is preconditioned
+  MixerOptions mixer;                  // n_embd and n_head follow the backbone's; causal = false: an encoder
 };
 
 // Calls visit(name, field, help) for every field but mixer.
@@ -79,10 +108,13 @@ void visit_backbone_options(Options& o, Visitor&& visit) {
   visit("dropout", o.dropout, "probability of dropping an element of what a mixer or an MLP adds, in training");
   visit("block_mixer", o.block_mixer,
         "fem, or to compare with it: attention (plain, on torch's kernels), diff_attention, hyena, delta_net, "
-        "gated_delta_net, mamba2");
+        "gated_delta_net, mamba2; and attention as descent on an energy: newton, newton_light, linear_descent, "
+        "gated_descent");
   visit("residual", o.residual,
         "plain: x + y; gain: x + a y, a learned; momentum, nesterov or nesterov_query: by a velocity, with learned "
         "coefficients");
+  visit("curvature", o.curvature, "newton: key (default) or value; newton_light: diagonal (default) or isotropic");
+  visit("rho", o.rho, "newton by keys: share of -q in the gradient that is preconditioned");
 }
 
 // Every parameter of a configuration in a fixed order, without allocating it.

@@ -36,12 +36,26 @@ class LanguageModelConfig:
     """The hidden layer of the MLP: silu(gate x) * up x, or gelu(up x), which has two matrices instead of three."""
     dropout: float = 0.0
     """Probability of dropping an element of what a mixer or an MLP adds, in training."""
-    block_mixer: Literal["fem", "attention", "diff_attention", "hyena", "delta_net", "gated_delta_net", "mamba2"] = (
-        "fem"
-    )
+    block_mixer: Literal[
+        "fem",
+        "attention",
+        "diff_attention",
+        "hyena",
+        "delta_net",
+        "gated_delta_net",
+        "mamba2",
+        "newton",
+        "newton_light",
+        "linear_descent",
+        "gated_descent",
+    ] = "fem"
     """What mixes the tokens of a block: a Free Energy Mixer, or plain attention and others to compare it with."""
     residual: Literal["plain", "gain", "momentum", "nesterov", "nesterov_query"] = "plain"
     """How a block adds what its mixer says: x + y, with a learned factor, or by a velocity with learned coefficients."""
+    curvature: Literal["key", "value", "diagonal", "isotropic"] | None = None
+    """By which covariance newton (key, the default, or value) and newton_light (diagonal or isotropic) look."""
+    rho: float = 0.0
+    """newton, by keys: share of -q in the gradient that is preconditioned."""
     mixer: dict[str, Any] = field(default_factory=dict)
     """Fields of `FreeEnergyMixerConfig`, n_embd and n_head excepted: they are the model's. Absent: its defaults."""
 

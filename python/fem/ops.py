@@ -35,6 +35,7 @@ __all__ = [
     "free_energy_read",
     "gated_read",
     "linear_read",
+    "newton_read",
     "softmax_read",
     "ssm_read",
 ]
@@ -149,6 +150,43 @@ def softmax_read(
         query, key, value, beta, bias, slopes, scale, causal, window, key_mask, cu_seqlens
     )
     return SoftmaxRead(mean, None if beta is None else free_energy.to(mean.dtype), log_normalizer)
+
+
+def newton_read(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: Tensor,
+    *,
+    of_values: bool = False,
+    rho: float = 0.0,
+    scale: float | None = None,
+    causal: bool = True,
+    key_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+) -> Tensor:
+    """Attention preconditioned by the covariance of the keys, or values, under its own weights: a Newton step.
+
+    With p_t = softmax(scale q_t.k), u = k (or v), m = sum p u and g = m - rho q it reads sum_i w_i v_i with
+    w_i = p_i (1 + alpha (u_i.g - m.g)), which sum to 1. Gradients flow to query, key, value and alpha.
+
+    Args:
+        query, key, value: [B, Tq, H, K], [B, Tk, H, K], [B, Tk, H, V].
+        alpha: [H]; 0 is attention, scale the Newton step of the energy where values are keys.
+        of_values: the covariance is that of the values.
+        rho: share of -q in the gradient; by keys only.
+        scale: of the products q_t.k_i; 1/sqrt(K) unless given.
+        causal, key_mask, cu_seqlens: as of `softmax_read`.
+
+    >>> query, key, value = torch.randn(3, 2, 16, 4, 8).unbind()
+    >>> plain = newton_read(query, key, value, torch.zeros(4))
+    >>> torch.allclose(plain, softmax_read(query, key, value).mean, atol=1e-6)
+    True
+    """
+    read: Tensor = torch.ops.fem.newton_read(
+        query, key, value, alpha, of_values, rho, scale, causal, key_mask, cu_seqlens
+    )[0]
+    return read
 
 
 def free_energy_read(p: Tensor, v: Tensor, beta: Tensor) -> FreeEnergyRead:

@@ -126,6 +126,7 @@ def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
         "beta": over(HEADS, VALUE_WIDTH, low=0.5, high=2.0),
         "bias": over(HEADS, tokens, tokens, low=-1.0),
         "slopes": over(HEADS),
+        "alpha": over(HEADS, low=-1.0),
         "p": over(batch, HEADS, tokens, tokens),
         "v": channels(low=-1.0),
         "log_weight": channels(low=-1.0),
@@ -156,6 +157,7 @@ def tensors(batch: int, tokens: int, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 ATTENTION = ("query", "key", "value", "beta")
+NEWTON = ("query", "key", "value", "alpha")
 SSM = ("value", "beta", "delta", "A", "B", "C", "D")
 GATED_SCAN = ("u", "decay_logit", "gate_logit", "norm_weight")
 GATES = ("mean", "free_energy", "temperature_logit", "gate_logit")
@@ -170,6 +172,9 @@ SOFTMAX_CASES = [
     Case("softmax_read", (*ATTENTION[:3], "slopes"), packed=True),
     Case("attention_read", ATTENTION, {"window": 3}, key_mask=True),
     Case("attention_read", (*ATTENTION, "bias", "slopes")),
+    Case("newton_read", NEWTON, {"rho": 0.5}),
+    Case("newton_read", NEWTON, {"of_values": True, "causal": False}, key_mask=True),
+    Case("newton_read", NEWTON, {"scale": 2.0}, packed=True),
     Case("free_energy_attention", ATTENTION, {"causal": False}),
     Case("free_energy_attention", (*ATTENTION, "bias", "slopes")),
 ]

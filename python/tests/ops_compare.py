@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from fem import ops
-from ops_cases import ATTENTION, GATES, SSM, Case, tensors_in
+from ops_cases import ATTENTION, GATES, NEWTON, SSM, Case, tensors_in
 from support import error
 from torch import Tensor
 
@@ -19,6 +19,7 @@ CAUSAL = [
     Case("gated_read", GATES),
     Case("softmax_read", (*ATTENTION, "bias", "slopes")),
     Case("free_energy_read", ("p", "v", "beta")),
+    Case("newton_read", NEWTON, {"rho": 0.5}),
 ]
 ENCODER = [
     Case("free_energy_attention", ATTENTION, {"causal": False}),

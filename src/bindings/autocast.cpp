@@ -31,8 +31,9 @@ void cast_and_call(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
 
 template <c10::DeviceType device>
 void register_autocast(torch::Library& library) {
-  for (const char* op : {"softmax_read", "free_energy_read", "linear_scan", "channel_scan", "ssm_scan", "linear_read",
-                         "channel_read", "ssm_read", "modulate", "project", "gated_read", "mix", "mix_with_state"})
+  for (const char* op :
+       {"softmax_read", "newton_read", "free_energy_read", "linear_scan", "channel_scan", "ssm_scan", "linear_read",
+        "channel_read", "ssm_read", "modulate", "project", "gated_read", "mix", "mix_with_state"})
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<cast_and_call<device, true>>());
   for (const char* op :
        {"decay_scan", "gated_scan", "layer_norm", "energy", "energy_gradient", "energy_hessian_product", "newton_step"})

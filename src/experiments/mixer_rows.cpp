@@ -60,6 +60,11 @@ std::string MixerRow::label() const {
   return name + (letters.empty() ? "" : "+" + letters) + (dialect == "corrected" ? "" : " " + dialect);
 }
 
+const std::vector<std::string>& baseline_mixers() {
+  static const std::vector<std::string> names{"diff_attention", "hyena", "delta_net", "gated_delta_net", "mamba2"};
+  return names;
+}
+
 std::vector<MixerRow> mixer_rows(const std::vector<std::string>& names, const std::vector<std::string>& letters,
                                  const std::vector<std::string>& dialects) {
   const std::vector<std::string> known = known_mixers();

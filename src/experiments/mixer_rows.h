@@ -16,6 +16,9 @@ struct MixerRow {
   std::string label() const;  // "softmax+CLTG", "gla+CLTG paper"
 };
 
+// Token mixers that the paper's tables have beside attention and its own.
+const std::vector<std::string>& baseline_mixers();
+
 // Of the names each, priors with each of the letters ("none" or letters) and dialects. Throws one sentence for a name
 // that is none.
 std::vector<MixerRow> mixer_rows(const std::vector<std::string>& names, const std::vector<std::string>& letters,

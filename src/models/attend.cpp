@@ -10,11 +10,12 @@
 #include "fem/ops/softmax_read.h"
 #include "mixer/positions.h"
 #include "models/packed.h"
+#include "models/token_mixer.h"
 #include "models/traced.h"
 #include "nn/linear.h"
 #include "nn/parameters.h"
 #include "ops/sequences.h"
-#include "priors/keys_and_values.h"
+#include "util/check.h"
 
 namespace fem {
 namespace {
@@ -79,7 +80,7 @@ at::Tensor attend_padded(const Heads& h, const std::optional<at::Tensor>& mask, 
 
 // The same after the tokens of a state, which remembers these as well.
 at::Tensor attend_after(const Heads& h, const Batch& batch, MixerState& state) {
-  const KeysAndValues seen = remember(state.caches, {h.key, h.value, batch.mask});
+  const KeysAndValues seen = keys_and_values(h, batch, &state);
   if (state.tokens == 0) return attend_padded(h, batch.mask, /*causal=*/true);
   return every_map({h.query, seen.key, seen.value}, [&](const Heads& map) {
     return softmax_read(map.query, map.key, map.value, std::nullopt, {.key_mask = seen.mask}).mean;
@@ -118,6 +119,33 @@ Heads heads_of(const MixerInput& in, const AttentionWeights& w, const MixerOptio
     rotated.rotation = rotation_of(positions_of(in.x, batch, state).index, width, options.rope_theta);
   const auto turned = [&](size_t index) { return by_head(projected[index], maps * options.n_head, {}, rotated); };
   return {turned(0), turned(1), by_head(projected[2], options.n_head)};
+}
+
+KeysAndValues keys_and_values(const Heads& h, const Batch& batch, MixerState* state) {
+  const KeysAndValues fresh{h.key, h.value, batch.mask};
+  return state ? remember(state->caches, fresh) : fresh;
+}
+
+Memory attention_memory(const std::string& who, const MixerOptions& options, int64_t value_width,
+                        at::ScalarType dtype) {
+  const int64_t heads = options.n_head, width = options.n_embd / heads;
+  Memory memory = memory_of_keys_and_values({heads, width}, {heads, value_width}, dtype);
+  memory.layer = who + ", " + rope_words(options);
+  return memory;
+}
+
+void check_attention_options(const BackboneOptions& options, const char* who) {
+  check_taken(options.mixer, who, {"bias", "causal", "use_rope", "rope_theta"});
+  FEM_CHECK(options.n_embd % (2 * options.n_head) == 0, who, ": expected n_embd to be a multiple of twice n_head, got ",
+            options.n_embd, " and ", options.n_head);
+}
+
+ParameterSpec curvature_scale_spec(const BackboneOptions& options) {
+  return {"curvature_scale", {options.n_head}, ParameterSpec::Init::kConstant, 0.0};
+}
+
+at::Tensor curvature_scale(const at::Tensor& c, const Heads& h) {
+  return (c / std::sqrt(static_cast<double>(width_of(h.key, 3)))).to(h.query.scalar_type());
 }
 
 at::Tensor attend(const Heads& h, const Batch& batch, bool causal, MixerState* state, const char* who) {

@@ -5,7 +5,8 @@
 
 #include <vector>
 
-#include "fem/mixer.h"
+#include "fem/backbone.h"
+#include "priors/keys_and_values.h"
 
 namespace fem {
 
@@ -30,5 +31,18 @@ Heads heads_of(const MixerInput& in, const AttentionWeights& w, const MixerOptio
 // state, which is causal, of those that it has seen as well. The state remembers key and value
 // (priors/keys_and_values.h).
 at::Tensor attend(const Heads& h, const Batch& batch, bool causal, MixerState* state, const char* who);
+
+// Keys and values of the batch, after those of a state, which then remembers these as well; and which are real.
+KeysAndValues keys_and_values(const Heads& h, const Batch& batch, MixerState* state);
+
+// What a state holds: keys, and values of so many channels a head.
+Memory attention_memory(const std::string& who, const MixerOptions& options, int64_t value_width, at::ScalarType dtype);
+
+// n_embd, n_head and the mixer table fit attention of one map.
+void check_attention_options(const BackboneOptions& options, const char* who);
+
+// c [H], from 0 on, the learned scale of mixers that look at a curvature, and alpha = c / sqrt(K), in the heads' dtype.
+ParameterSpec curvature_scale_spec(const BackboneOptions& options);
+at::Tensor curvature_scale(const at::Tensor& c, const Heads& h);
 
 }  // namespace fem

@@ -5,8 +5,6 @@
 #include "models/attend.h"
 #include "models/token_mixer.h"
 #include "nn/linear.h"
-#include "priors/keys_and_values.h"
-#include "util/check.h"
 
 namespace fem {
 namespace {
@@ -17,21 +15,9 @@ at::Tensor attention(const MixerInput& in, const AttentionWeights& w, const Mixe
   return project(attend(h, batch, options.causal, state, "attention").flatten(2), {w.output})[0];
 }
 
-Memory attention_memory(const MixerOptions& options, at::ScalarType dtype) {
-  const int64_t width = options.n_embd / options.n_head;
-  Memory memory = memory_of_keys_and_values({options.n_head, width}, {options.n_head, width}, dtype);
-  memory.layer = "attention, " + rope_words(options);
-  return memory;
-}
-
 class AttentionMixer final : public TokenMixer {
  public:
-  void check(const BackboneOptions& options) const override {
-    check_taken(options.mixer, "plain attention", {"bias", "causal", "use_rope", "rope_theta"});
-    FEM_CHECK(options.n_embd % (2 * options.n_head) == 0,
-              "attention: expected n_embd to be a multiple of twice n_head, got ", options.n_embd, " and ",
-              options.n_head);
-  }
+  void check(const BackboneOptions& options) const override { check_attention_options(options, "plain attention"); }
 
   std::vector<ParameterSpec> parameters(const BackboneOptions& options, int64_t) const override {
     std::vector<ParameterSpec> specs;
@@ -43,7 +29,8 @@ class AttentionMixer final : public TokenMixer {
     return [w = attention_weights(weights, options.mixer), mixer = options.mixer](
                const MixerInput& in, const Batch& batch, MixerState* state, bool /*training*/) {
       if (!state) return attention(in, w, mixer, batch, nullptr);
-      return stream("attention", in.x, batch, attention_memory(mixer, in.x.scalar_type()), *state,
+      const int64_t width = mixer.n_embd / mixer.n_head;
+      return stream("attention", in.x, batch, attention_memory("attention", mixer, width, in.x.scalar_type()), *state,
                     [&](MixerState& next) { return attention(in, w, mixer, batch, &next); });
     };
   }

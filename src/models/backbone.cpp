@@ -57,6 +57,8 @@ void check_backbone(const BackboneOptions& o, const char* who) {
             ": expected the mixer's n_embd and n_head to be the model's, ", o.n_embd, " and ", o.n_head, ", got ",
             o.mixer.n_embd, " and ", o.mixer.n_head);
   const TokenMixer& mixer = token_mixer_of(o.block_mixer);
+  FEM_CHECK(mixer.has_curvature() || (!o.curvature && o.rho == 0), who, ": block_mixer ", spelled(o.block_mixer),
+            " has no curvature and no rho; remove them, or set block_mixer to \"newton\" or \"newton_light\"");
   mixer.check(o);
   FEM_CHECK(!residual_of(o).queries_apart() || mixer.queries_apart(o), who, ": residual = \"", spelled(o.residual),
             "\" asks for queries alone ahead of x, and block_mixer = \"", spelled(o.block_mixer),

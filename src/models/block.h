@@ -22,7 +22,7 @@ class Block {
   double norm_eps_, dropout_;
   const Residual& residual_;
   Mix mix_;
-  std::vector<at::Tensor> coefficients_;  // of the residual rule
+  std::vector<at::Tensor> coefficients_;                 // of the residual rule
   at::Tensor mixer_norm_, mlp_norm_, gate_, up_, down_;  // gate_ is undefined without one
 };
 

@@ -208,8 +208,9 @@ void match_attention(const BackboneOptions& options, int64_t& width,
   width = std::max<int64_t>(1, std::llround((wanted - none) / (count(1) - none)));
 }
 
-void check_recurrent(const BackboneOptions& options, const char* who) {
-  check_taken(options.mixer, who, {"causal"});
+void check_recurrent(const BackboneOptions& options, const char* who, std::set<std::string> taken) {
+  taken.insert("causal");
+  check_taken(options.mixer, who, taken);
   FEM_CHECK(options.mixer.causal, who,
             ": expected mixer.causal = true, got false; its state is made of earlier tokens ",
             "alone, so it cannot be an encoder: set block_mixer to \"fem\" or \"attention\"");
@@ -224,8 +225,8 @@ Mix causal_mix(const char* who, std::vector<int64_t> matrix, int64_t channels, C
     if (!state) return layer(nullptr);
     Memory memory;
     memory.layer = who;
-    memory.accumulators = {{kMatrix, matrix, at::toOpMathType(x.scalar_type())},
-                           convolution_memory(channels, kConvolutionWidth, x.scalar_type())};
+    memory.accumulators = {{kMatrix, matrix, at::toOpMathType(x.scalar_type())}};
+    if (channels) memory.accumulators.push_back(convolution_memory(channels, kConvolutionWidth, x.scalar_type()));
     return stream(who, x, batch, memory, *state, [&](MixerState& next) { return layer(&next); });
   };
 }

@@ -42,9 +42,10 @@ void match_attention(const BackboneOptions& options, int64_t& width,
                      const std::function<std::vector<ParameterSpec>()>& parameters);
 
 // Refuses what none of them has: options of other mixers, encoders.
-void check_recurrent(const BackboneOptions& options, const char* who);
+void check_recurrent(const BackboneOptions& options, const char* who, std::set<std::string> taken = {});
 
-// The layer, given what it does with the moved tokens: x [B, T, D] -> y [B, T, D].
+// The layer, given what it does with the moved tokens: x [B, T, D] -> y [B, T, D]. matrix: the shape of a row's state;
+// channels: those of its convolution, if it has one.
 using CausalMix = std::function<at::Tensor(const at::Tensor& x, const CausalTokens& tokens, MixerState* state)>;
 Mix causal_mix(const char* who, std::vector<int64_t> matrix, int64_t channels, CausalMix mix);
 

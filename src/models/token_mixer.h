@@ -27,6 +27,9 @@ class TokenMixer {
   // On weights in the order of parameters(). Bound once by a module, at every call by who holds the weights himself.
   virtual Mix bind(const BackboneOptions& options, int64_t layer, const std::vector<at::Tensor>& weights) const = 0;
 
+  // Does it take curvature and rho?
+  virtual bool has_curvature() const { return false; }
+
   // Can it continue a state?
   virtual bool streams() const { return true; }
 

@@ -13,6 +13,10 @@ const TokenMixer& hyena_mixer();
 const TokenMixer& delta_net_mixer();
 const TokenMixer& gated_delta_net_mixer();
 const TokenMixer& mamba2_mixer();
+const TokenMixer& newton_mixer();
+const TokenMixer& newton_light_mixer();
+const TokenMixer& linear_descent_mixer();
+const TokenMixer& gated_descent_mixer();
 
 const TokenMixer& token_mixer_of(BlockMixer mixer) {
   switch (mixer) {
@@ -30,6 +34,14 @@ const TokenMixer& token_mixer_of(BlockMixer mixer) {
       return gated_delta_net_mixer();
     case BlockMixer::kMamba2:
       return mamba2_mixer();
+    case BlockMixer::kNewton:
+      return newton_mixer();
+    case BlockMixer::kNewtonLight:
+      return newton_light_mixer();
+    case BlockMixer::kLinearDescent:
+      return linear_descent_mixer();
+    case BlockMixer::kGatedDescent:
+      return gated_descent_mixer();
   }
   FEM_CHECK(false, "token_mixer_of: expected one of the mixers in fem/backbone.h, got number ",
             static_cast<int>(mixer));

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ inline std::vector<MixerChoice> every_mixer() {
 
 // Encoders are not made of what is causal by nature.
 inline bool only_causal(const MixerChoice& choice) {
-  return choice.block_mixer == BlockMixer::kHyena || choice.block_mixer == BlockMixer::kDeltaNet ||
-         choice.block_mixer == BlockMixer::kGatedDeltaNet || choice.block_mixer == BlockMixer::kMamba2;
+  const std::set<BlockMixer> causal{BlockMixer::kHyena,  BlockMixer::kDeltaNet,      BlockMixer::kGatedDeltaNet,
+                                    BlockMixer::kMamba2, BlockMixer::kLinearDescent, BlockMixer::kGatedDescent};
+  return causal.count(choice.block_mixer) > 0;
 }
 
 inline std::string name_of(const MixerChoice& choice) {

@@ -70,6 +70,13 @@ Flops mamba2_flops(const MixerShapes& of, const bench::Shape& s) {
   return matrix_state_flops(of, s, state, inner / s.heads, 2);
 }
 
+// Attention on values that are as wide as this, `cores` times its own products.
+Flops newton_flops(const bench::Shape& s, int64_t value, int64_t cores) {
+  const Flops core = bench::read_flops(PriorType::kSoftmax, s, {.key = s.dim / s.heads, .value = value},
+                                       /*free_energy=*/false);
+  return products(s.batch * s.length, 4 * s.dim * s.dim) + Flops{cores * core.forward, cores * core.backward};
+}
+
 Flops mixing_flops(const BackboneOptions& options, const bench::Shape& shape) {
   switch (options.block_mixer) {
     case BlockMixer::kFem:
@@ -85,6 +92,15 @@ Flops mixing_flops(const BackboneOptions& options, const bench::Shape& shape) {
       return delta_flops(shapes_of(options), shape);
     case BlockMixer::kMamba2:
       return mamba2_flops(shapes_of(options), shape);
+    case BlockMixer::kNewton:
+      return newton_flops(shape, shape.dim / shape.heads, 2);
+    case BlockMixer::kNewtonLight: {
+      const int64_t width = shape.dim / shape.heads;
+      return newton_flops(shape, options.curvature == Curvature::kIsotropic ? width + 1 : 2 * width, 1);
+    }
+    case BlockMixer::kLinearDescent:
+    case BlockMixer::kGatedDescent:
+      return matrix_state_flops(shapes_of(options), shape, shape.dim / shape.heads, shape.dim / shape.heads, 2);
   }
   FEM_CHECK(false, "cost: nothing is known of what ", spelled(options.block_mixer), " multiplies");
 }

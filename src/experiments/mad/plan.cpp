@@ -38,8 +38,7 @@ std::vector<MixerRow> table_1() {
     for (const char* letters : {"", "CLTG"}) rows.push_back({prior, letters});
   rows.push_back({"mamba_unnormalised", "CLTG"});
   rows.push_back({"linear", ""});
-  for (const auto& [name, value] : Spelling<BlockMixer>::values)
-    if (value != BlockMixer::kFem && value != BlockMixer::kAttention) rows.push_back({std::string(name), ""});
+  for (const std::string& name : baseline_mixers()) rows.push_back({name, ""});
   return rows;
 }
 

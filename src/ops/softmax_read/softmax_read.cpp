@@ -19,27 +19,41 @@ double SoftmaxReadOp::Inputs::scale_of_scores() const {
   return scale.value_or(1 / std::sqrt(static_cast<double>(width_of(query))));
 }
 
-void SoftmaxReadOp::check(const Inputs& in) {
-  const char* op = "softmax_read";
+void check_attention(const char* op, const SoftmaxReadOp::Inputs& in) {
   const auto &query = in.query, &key = in.key, &value = in.value;
-  FEM_CHECK(query.dim() == 4, "softmax_read: expected query of shape [B, T, H, K], got ", shape_of(query));
+  FEM_CHECK(query.dim() == 4, op, ": expected query of shape [B, T, H, K], got ", shape_of(query));
   const auto batch = query.sym_size(0), heads = query.sym_size(2), width = query.sym_size(3);
-  FEM_CHECK(key.dim() == 4 && key.sym_size(0) == batch && key.sym_size(2) == heads && key.sym_size(3) == width,
-            "softmax_read: expected key of shape [B=", batch, ", T, H=", heads, ", K=", width, "] to match query, got ",
+  FEM_CHECK(key.dim() == 4 && key.sym_size(0) == batch && key.sym_size(2) == heads && key.sym_size(3) == width, op,
+            ": expected key of shape [B=", batch, ", T, H=", heads, ", K=", width, "] to match query, got ",
             shape_of(key));
-  FEM_CHECK(width > 0, "softmax_read: expected a key width K of at least 1, got query of shape ", shape_of(query));
+  FEM_CHECK(width > 0, op, ": expected a key width K of at least 1, got query of shape ", shape_of(query));
   const auto queries = query.sym_size(1), keys = key.sym_size(1);
   FEM_CHECK(value.dim() == 4 && value.sym_size(0) == batch && value.sym_size(1) == keys && value.sym_size(2) == heads,
-            "softmax_read: expected value of shape [B=", batch, ", T=", keys, ", H=", heads, ", V] to match key, got ",
+            op, ": expected value of shape [B=", batch, ", T=", keys, ", H=", heads, ", V] to match key, got ",
             shape_of(value));
   check_float(op, query);
   const auto dtype = query.scalar_type();
-  FEM_CHECK(key.scalar_type() == dtype && value.scalar_type() == dtype,
-            "softmax_read: expected query, key and value of one dtype, got ", dtype, ", ", key.scalar_type(), " and ",
+  FEM_CHECK(key.scalar_type() == dtype && value.scalar_type() == dtype, op,
+            ": expected query, key and value of one dtype, got ", dtype, ", ", key.scalar_type(), " and ",
             value.scalar_type());
+  FEM_CHECK(!in.window || *in.window >= 1, op, ": expected a window of at least 1 token, got ", *in.window);
+  if (in.key_mask) check_exact(op, "key_mask", *in.key_mask, {batch, keys}, at::kBool, "(true = a real token)");
+  if (in.cu_seqlens) {
+    FEM_CHECK(batch == 1 && queries == keys, op,
+              ": cu_seqlens needs all sequences packed in one row, query and key alike, got query ", shape_of(query),
+              " and key ", shape_of(key));
+    check_borders(op, *in.cu_seqlens, keys);
+  }
+}
+
+void SoftmaxReadOp::check(const Inputs& in) {
+  const char* op = "softmax_read";
+  check_attention(op, in);
+  const auto heads = in.query.sym_size(2), queries = in.query.sym_size(1), keys = in.key.sym_size(1);
+  const auto dtype = in.query.scalar_type();
   if (in.beta) {
-    FEM_CHECK(in.beta->dim() == 2 && in.beta->sym_size(0) == heads && in.beta->sym_size(1) == value.sym_size(3),
-              "softmax_read: expected beta of shape [H=", heads, ", V=", value.sym_size(3), "], got ",
+    FEM_CHECK(in.beta->dim() == 2 && in.beta->sym_size(0) == heads && in.beta->sym_size(1) == in.value.sym_size(3),
+              "softmax_read: expected beta of shape [H=", heads, ", V=", in.value.sym_size(3), "], got ",
               shape_of(*in.beta));
     FEM_CHECK(in.beta->scalar_type() == dtype, "softmax_read: expected beta as ", dtype, ", got ",
               in.beta->scalar_type());
@@ -53,14 +67,6 @@ void SoftmaxReadOp::check(const Inputs& in) {
               bias.scalar_type(), " ", shape_of(bias));
   }
   if (in.slopes) check_exact(op, "slopes", *in.slopes, {heads}, dtype, "(ALiBi: one for each head)");
-  FEM_CHECK(!in.window || *in.window >= 1, "softmax_read: expected a window of at least 1 token, got ", *in.window);
-  if (in.key_mask) check_exact(op, "key_mask", *in.key_mask, {batch, keys}, at::kBool, "(true = a real token)");
-  if (in.cu_seqlens) {
-    FEM_CHECK(batch == 1 && queries == keys,
-              "softmax_read: cu_seqlens needs all sequences packed in one row, query and key alike, got query ",
-              shape_of(query), " and key ", shape_of(key));
-    check_borders(op, *in.cu_seqlens, keys);
-  }
 }
 
 std::vector<Spec> SoftmaxReadOp::outputs(const Inputs& in) {

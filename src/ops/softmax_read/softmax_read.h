@@ -49,6 +49,9 @@ struct SoftmaxReadOp {
                                                  const std::vector<torch::autograd::Node*>& makers);
 };
 
+// What every read of queries, keys and values asks of them, its mask, window and borders; op names it in the sentences.
+void check_attention(const char* op, const SoftmaxReadOp::Inputs& in);
+
 // The same by torch's attention, on the CPU, too.
 struct AttentionReadOp : SoftmaxReadOp {
   static constexpr const char* kSchema =

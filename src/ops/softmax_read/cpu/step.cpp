@@ -3,6 +3,7 @@
 // recomputed, which costs less than reading it.
 #include <utility>
 
+#include "cpu/dot.h"
 #include "ops/softmax_read/cpu/common.h"
 
 namespace fem::softmax_kernels {
@@ -24,17 +25,6 @@ int64_t floats(const Arguments& a) { return mixed_width(a) + kLanes; }
 Sums sums_at(const Forward& a, float* memory, int64_t item, int64_t t, int64_t head) {
   float* sums = memory + ((item * a.queries + t) * a.heads + head) * floats(a);
   return {sums, sums[mixed_width(a)], sums[mixed_width(a) + 1]};
-}
-
-template <typename Scalar>
-inline float dot(const Scalar* a, const Scalar* b, int64_t width) {
-  Floats total[4] = {};
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= width; i += 4 * kLanes)
-    for (int part = 0; part < 4; ++part) total[part] += load(a + i + part * kLanes) * load(b + i + part * kLanes);
-  Floats rest{};
-  for_vectors(width - i, [&](int64_t j, auto&& get, auto&&) { rest += get(a + i + j) * get(b + i + j); });
-  return sum((total[0] + total[1]) + (total[2] + total[3]) + rest);
 }
 
 inline void scale_by(Sums& sums, float factor, int64_t width) {
