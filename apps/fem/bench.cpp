@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "bench/benchmarks.h"
+#include "bench/energy.h"
 #include "bench/growth.h"
 #include "bench/stream.h"
 #include "commands.h"
@@ -111,6 +112,40 @@ void add_growth(CLI::App& parent) {
   });
 }
 
+void add_energy(CLI::App& parent) {
+  struct Arguments {
+    std::vector<std::string> shapes{"S1", "S2"};
+    int64_t repeats = 15;
+    std::string json;
+  };
+  CLI::App* app = parent.add_subcommand("energy", "What newton and newton_light cost beside attention's own core");
+  app->footer(
+      "Scores, weights and mixes alone, without projections: forward, backward, and one query after all tokens. The "
+      "core is attention on the same kernels; torch's is run beside it. Stated: the ratio of multiply-adds. Ctrl-C "
+      "ends early with what there is.\n"
+      "\n"
+      "Example:\n  fem bench energy --shapes S2,S3 --repeats 31 --json energy.jsonl");
+  auto arguments = std::make_shared<Arguments>();
+  app->add_option("--shapes", arguments->shapes, "Which shapes to run")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST")
+      ->default_str(CLI::detail::join(arguments->shapes));
+  app->add_option("--repeats", arguments->repeats, "Runs per case")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--json", arguments->json, "Also write one JSON object per case, a line each")->type_name("FILE");
+  app->callback([arguments] {
+    std::ofstream json;
+    if (!arguments->json.empty()) json = bench::open_json(arguments->json);
+    const InterruptGuard guard;
+    const auto cases = bench::bench_energy(bench::shapes_named(arguments->shapes), arguments->repeats);
+    bench::print_energy(cases, std::cout);
+    if (json.is_open()) bench::write_energy_json(cases, json);
+  });
+}
+
 void add_stream(CLI::App& parent) {
   struct Arguments {
     bench::StreamSettings settings{every_prior()};
@@ -184,6 +219,7 @@ void add_bench_command(CLI::App& app) {
       "ends early with what there is.\n"
       "\nExample:\n  fem bench decode --priors softmax,gla --shapes D1 --repeats 201",
       [](const bench::Settings& settings) { return bench::bench_decode(settings, std::cout); }, {"D1", "D8"});
+  add_energy(*bench);
   add_growth(*bench);
   add_stream(*bench);
 }

@@ -3,6 +3,8 @@
 //   isotropic   y = a (1 + alpha t), t the mean of that over the channels of a head
 // with one learned scale a head, alpha = c / sqrt(K), from c = 0 on. Both are attention on wider values, [v, v^2] or
 // [v, |v|^2 / V]. Our own simplification of MHA2nd1st: docs/energy.md.
+#include "models/newton_light.h"
+
 #include <ATen/ATen.h>
 
 #include "fem/ops/softmax_read.h"
@@ -15,25 +17,20 @@
 namespace fem {
 namespace {
 
+at::Tensor spread_of(const at::Tensor& squares, bool isotropic) { return isotropic ? squares.mean(-1, true) : squares; }
+
 bool is_isotropic(const BackboneOptions& options) { return options.curvature == Curvature::kIsotropic; }
 
 at::Tensor newton_light(const MixerInput& in, const AttentionWeights& w, const at::Tensor& c,
                         const BackboneOptions& options, const Batch& batch, MixerState* state) {
   Heads h = heads_of(in, w, options.mixer, /*maps=*/1, batch, state);
-  const at::Tensor alpha = curvature_scale(c, h).view({-1, 1}), squares = h.value.square();
-  const int64_t width = options.n_embd / options.n_head;
-  const auto spread_of = [&](const at::Tensor& second) {
-    return is_isotropic(options) ? second.mean(-1, true) : second;
-  };
-  h.value = at::cat({h.value, spread_of(squares)}, -1);
+  h.value = with_squares(h.value, is_isotropic(options));
   const KeysAndValues seen = keys_and_values(h, batch, state);
-  const at::Tensor moments =
-      softmax_read(h.query, seen.key, seen.value, std::nullopt,
-                   {.causal = options.mixer.causal, .key_mask = seen.mask, .cu_seqlens = batch.cu_seqlens})
-          .mean;
-  const at::Tensor mean = moments.slice(-1, 0, width);
-  const at::Tensor variance = moments.slice(-1, width) - spread_of(mean.square());
-  return project((mean * (1 + alpha * variance)).flatten(2), {w.output})[0];
+  const SoftmaxReadOptions read{.causal = options.mixer.causal, .key_mask = seen.mask, .cu_seqlens = batch.cu_seqlens};
+  const at::Tensor moments = softmax_read(h.query, seen.key, seen.value, std::nullopt, read).mean;
+  const at::Tensor scaled =
+      scaled_by_variance(moments, curvature_scale(c, h), options.n_embd / options.n_head, is_isotropic(options));
+  return project(scaled.flatten(2), {w.output})[0];
 }
 
 class NewtonLightMixer final : public TokenMixer {
@@ -70,6 +67,16 @@ class NewtonLightMixer final : public TokenMixer {
 };
 
 }  // namespace
+
+at::Tensor with_squares(const at::Tensor& value, bool isotropic) {
+  return at::cat({value, spread_of(value.square(), isotropic)}, -1);
+}
+
+at::Tensor scaled_by_variance(const at::Tensor& moments, const at::Tensor& alpha, int64_t width, bool isotropic) {
+  const at::Tensor mean = moments.slice(-1, 0, width);
+  const at::Tensor variance = moments.slice(-1, width) - spread_of(mean.square(), isotropic);
+  return mean * (1 + alpha.unsqueeze(-1) * variance);
+}
 
 const TokenMixer& newton_light_mixer() {
   static const NewtonLightMixer mixer;

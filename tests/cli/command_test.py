@@ -63,6 +63,7 @@ class Command(unittest.TestCase):
             ["bench", "read"],
             ["bench", "layer"],
             ["bench", "decode"],
+            ["bench", "energy"],
             ["bench", "growth"],
             ["bench", "stream"],
             ["completion"],
@@ -303,6 +304,21 @@ class Command(unittest.TestCase):
                 self.assertAlmostEqual(o[f"{kind}_exponent"], math.log2(long / short), places=6)
             self.assertIn(o["read"] + " forward+backward", result.stdout)
         self.assert_error(fem("bench", "growth", "--priors", "lstm"), 2, "lstm")
+
+    def test_bench_energy_tells_what_a_curvature_costs_beside_attention(self):
+        path = self.folder / "energy.jsonl"
+        result = fem("bench", "energy", "--shapes", "tiny", "--repeats", 1, "--json", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        objects = lines(path)
+        stated = {o["read"]: o["stated"] for o in objects}
+        light = {"newton_light, diagonal": 1.5, "newton_light, isotropic": 1}
+        full = dict.fromkeys(("newton, by keys", "newton, by values"), 2)
+        self.assertEqual(stated, {"attention": 1, "torch sdpa": 1} | full | light)
+        self.assertEqual([o["kind"] for o in objects], [k for k in ("forward", "backward", "decode") for _ in stated])
+        for o in objects:
+            self.assertAlmostEqual(o["ratio"], o["ms"] / o["core_ms"], places=6)
+            self.assertIn(o["read"], result.stdout)
+        self.assert_error(fem("bench", "energy", "--shapes", "S9"), 1, "S9")
 
     def test_bench_stream_tells_speed_and_memory_early_and_late(self):
         path = self.folder / "stream.jsonl"

@@ -111,6 +111,37 @@ TEST(DescentMixers, StartAsAttention) {
   }
 }
 
+// o_t = sum_{i <= t} g^(t - i) (q_t.k_i) v_i / sqrt(K), over more tokens than a chunk has.
+TEST(DescentMixers, OfLinearEnergiesAreMaskedMatrices) {
+  for (const BlockMixer mixer : {BlockMixer::kLinearDescent, BlockMixer::kGatedDescent}) {
+    SCOPED_TRACE(spelled(mixer));
+    const OneMixer one(options_of(mixer, 12, 2), 0);
+    const at::Tensor x = at::randn({2, 130, 12}, at::kDouble);
+    one.expect(x, [&](const at::Tensor& y) {
+      const auto heads = [&](const char* name) { return one.linear(name, y).unflatten(2, {2, -1}).transpose(1, 2); };
+      const at::Tensor token = at::arange(130, at::kDouble), distance = (token.unsqueeze(1) - token).clamp_min(0);
+      at::Tensor scores = at::matmul(heads("query"), heads("key").transpose(2, 3)).tril() / std::sqrt(6.0);
+      if (mixer == BlockMixer::kGatedDescent)
+        scores = scores * (at::log_sigmoid(one.weight("fading")).view({2, 1, 1}) * distance).exp();
+      return one.linear("output", at::matmul(scores, heads("value")).transpose(1, 2).flatten(2));
+    });
+  }
+}
+
+TEST(DescentMixers, WithoutFadingGatedIsLinear) {
+  const OneMixer gated(options_of(BlockMixer::kGatedDescent, 8, 2), 0);
+  const at::NoGradGuard no_gradients;
+  gated.weight("fading").fill_(40.0);
+  std::vector<at::Tensor> weights;
+  for (const ParameterSpec& spec :
+       token_mixer_of(BlockMixer::kLinearDescent).parameters(options_of(BlockMixer::kLinearDescent, 8, 2), 0))
+    weights.push_back(gated.weight(spec.name));
+  const at::Tensor x = at::randn({2, 70, 8}, at::kDouble);
+  const BackboneOptions options = options_of(BlockMixer::kLinearDescent, 8, 2);
+  EXPECT_TRUE(close(gated(x), token_mixer_of(options.block_mixer).bind(options, 0, weights)({x}, {}, nullptr, false),
+                    kFloat64));
+}
+
 // The curvatures that are not the default: the others stream in the tests of every mixer.
 TEST(DescentMixers, AnySplitIsTheWhole) {
   for (const auto& [mixer, curvature] :

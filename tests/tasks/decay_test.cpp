@@ -77,7 +77,10 @@ TEST(WeightDecay, IsForTheMatricesOfEveryTokenMixer) {
   EXPECT_EQ(of(BlockMixer::kDeltaNet), with_the_mlp({"input", "strength", "output"}));
   EXPECT_EQ(of(BlockMixer::kGatedDeltaNet), with_the_mlp({"input", "strength", "decay", "gate", "output"}));
   EXPECT_EQ(of(BlockMixer::kMamba2), with_the_mlp({"gate", "input", "step", "output"}));
-  static_assert(Spelling<BlockMixer>::values.size() == 7, "a new token mixer needs a line here");
+  for (const BlockMixer mixer :
+       {BlockMixer::kNewton, BlockMixer::kNewtonLight, BlockMixer::kLinearDescent, BlockMixer::kGatedDescent})
+    EXPECT_EQ(of(mixer), attention);  // neither the scale of the curvature nor what energies fade by
+  static_assert(Spelling<BlockMixer>::values.size() == 11, "a new token mixer needs a line here");
 }
 
 TEST(WeightDecay, IsForEmbeddingAndHead) {

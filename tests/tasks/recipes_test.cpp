@@ -38,6 +38,10 @@ TEST(Recipes, HaveExactlyTheseParameters) {
       {"500k-delta-net", 541592},
       {"500k-gated-delta-net", 543228},
       {"500k-mamba2", 541536},
+      {"500k-newton", 543184},
+      {"500k-newton-light", 543184},
+      {"500k-linear-descent", 543168},
+      {"500k-gated-descent", 543184},
       {"1m-attention", 924928},
       {"1m-fem-softmax", 923008},
       {"1m-gla", 927504},
@@ -93,7 +97,7 @@ TEST(Recipes, AreFoundByName) {
   EXPECT_EQ(find_recipe("1m-gla"), shared_files() / "configs" / "lm" / "1m-gla.toml");
   EXPECT_EQ(find_recipe("argmax/paper"), shared_files() / "configs" / "argmax" / "paper.toml");
   EXPECT_EQ(find_recipe("1m-gla.toml", "nowhere"), shared_files() / "configs" / "lm" / "1m-gla.toml");
-  EXPECT_TRUE(fails_with("500k-mamba2, argmax/demo", [] { find_recipe("nothing"); }));
+  EXPECT_TRUE(fails_with("500k-attention, 500k-delta-net", [] { find_recipe("nothing"); }));
 }
 
 TEST(Recipes, UnknownAndImpossibleValuesAreRefused) {
