@@ -103,7 +103,8 @@ def board_section(study: dict) -> str:
     better = "more" if board["larger_is_better"] else "less"
     caption = f"{measure[0].upper() + measure[1:]}, {how}; {better} is better."
     if any(cell["published"] for row in board["rows"] for cell in row["cells"]):
-        caption += f" Below ours, the paper's figure: {study['source']}."
+        below = "what the paper says" if board["places"] else "the paper's figure"
+        caption += f" Below ours, {below}: {study['source']}."
     header = [escape(board["row_axis"])] + [escape(column["title"] or measure) for column in board["columns"]]
     rows = [(name_of(row), [board_cell(cell) for cell in row["cells"]]) for row in board["rows"]]
     every = [
@@ -111,7 +112,7 @@ def board_section(study: dict) -> str:
         for place, column in enumerate(board["columns"])
     ]
     middle = "Every round a dot, their median" if board["timed"] else "Every run a dot, their mean"
-    note = f"{middle} a bar; a hollow diamond is the paper's figure."
+    note = f"{middle} a bar; a hollow diamond is the paper's figure, if it has one."
     return (
         tag("h3", "Table")
         + table(caption, header, rows).replace("<table>", '<table class="board">', 1)
@@ -165,7 +166,7 @@ def order_section(study: dict) -> str:
     text = f"Spearman's ρ {number(main['spearman'])}, Kendall's τ {number(main['kendall'])} over {main['rows']} rows"
     of = " of the average" if main["is_average"] else f" ({main['column']})" if main["column"] else ""
     parts.append(tag("p", tag("strong", escape(text + of + ".")), " ", escape(main["sentence"]), class_="order"))
-    if main["rows"] > 3:
+    if main["rows"] > 3 and not board["places"]:
         parts.append(charts([chart(figures.against_paper(board, place))]))
     if len(agreements) > 1:
         rows = [
@@ -214,7 +215,7 @@ def effects_section(study: dict) -> str:
     header = ["step"] + ["column"] * (len(columns) > 1) + ["difference", "seeds", "paper"]
     caption = f"Difference{f' ({unit})' if unit else ''}, mean ± half of its 95 % interval."
     return (
-        tag("h3", "What each letter changes")
+        tag("h3", "What each step changes")
         + tag("p", escape(note), class_="soft")
         + charts(drawn)
         + tag("details", tag("summary", "The same as a table"), table(caption, header, rows))
@@ -243,13 +244,16 @@ def curves_section(study: dict) -> str:
     names = [row["label"] for row in study["board"]["rows"]]
     names = [name for name in names if any(line["row"] == name for lines in study["curves"].values() for line in lines)]
     shown = names[:MOST_SHOWN]
-    parts = [tag("h3", "Curves"), tag("p", "A line a run, against the training step.", class_="soft")]
+    parts = [tag("h3", "Curves"), tag("p", f"A line a run, against the {study['along']}.", class_="soft")]
     parts.append(legend(names, shown))
     for measure, lines in sorted(study["curves"].items(), key=lambda item: item[0] != first):
         columns = [label for label in titles if any(line["column"] == label for line in lines)]
         title = measure.replace("_", " ")
         drawn = charts(
-            [chart(figures.curves(measure, lines, column, names, shown), titles[column] or title) for column in columns]
+            [
+                chart(figures.curves(measure, lines, column, names, shown, study["along"]), titles[column] or title)
+                for column in columns
+            ]
         )
         parts.append(drawn if measure == first else tag("details", tag("summary", escape(title)), drawn))
     return tag("div", *parts, class_="curves drawn") + again(study["command"])

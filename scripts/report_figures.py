@@ -108,8 +108,8 @@ def forest(effects: list[dict], column: str, unit: str) -> dict:
     )
 
 
-def curves(measure: str, lines: list[dict], column: str, names: list[str], shown: list[str]) -> dict:
-    """A line a run against the step; the page's legend sets `shown`."""
+def curves(measure: str, lines: list[dict], column: str, names: list[str], shown: list[str], along: str) -> dict:
+    """A line a run against the step, which is called `along`; the page's legend sets `shown`."""
     values = [
         {"row": line["row"], "seed": line["seed"], "step": step, "value": value}
         for line in lines
@@ -118,7 +118,7 @@ def curves(measure: str, lines: list[dict], column: str, names: list[str], shown
     ]
     styles = [style_of(place) for place in range(len(names))]
     encoding = {
-        "x": {"field": "step", "type": "quantitative", "title": "training step"},
+        "x": {"field": "step", "type": "quantitative", "title": along},
         "y": {"field": "value", "type": "quantitative", "title": measure.replace("_", " "), "scale": {"zero": False}},
         "detail": {"field": "seed", "type": "nominal"},
         "color": {"field": "row", "type": "nominal", "legend": None,
@@ -129,7 +129,7 @@ def curves(measure: str, lines: list[dict], column: str, names: list[str], shown
     }  # fmt: skip
     layers = [{"mark": {"type": "line", "strokeWidth": 1.6, "opacity": 0.8}, "encoding": encoding}]
     return _chart(
-        f"{measure} against the training step{' of ' + column if column else ''}: {', '.join(names)}",
+        f"{measure} against the {along}{' of ' + column if column else ''}: {', '.join(names)}",
         layers,
         220,
         values,

@@ -23,6 +23,7 @@ void add_bench_command(CLI::App& app);
 void add_completion_command(CLI::App& app);  // the last: it knows those that were added to app
 void add_experiment_command(CLI::App& app, int& status);
 void add_cost_experiment(CLI::App& experiment);
+void add_energy_experiment(CLI::App& experiment, int& status);
 void add_ladder_experiment(CLI::App& experiment, int& status);
 void add_mad_experiment(CLI::App& experiment, int& status);
 void add_report_command(CLI::App& app);

@@ -104,6 +104,7 @@ void add_experiment_command(CLI::App& app, int& status) {
   experiment->footer("Example:\n  fem experiment argmax --preset demo");
   add_argmax(*experiment);
   add_cost_experiment(*experiment);
+  add_energy_experiment(*experiment, status);
   add_ladder_experiment(*experiment, status);
   add_mad_experiment(*experiment, status);
 }

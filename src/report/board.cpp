@@ -92,6 +92,7 @@ Board board_of(const Study& study, const Claim* claim) {
               .digits = static_cast<int>(known.digits),
               .larger_is_better = study.larger_is_better,
               .timed = study.timed,
+              .places = known.places,
               .ladders = known.ladders};
   for (const std::string& axis : study.axes)
     if (axis != board.column_axis) board.row_axis += (board.row_axis.empty() ? "" : ", ") + axis;

@@ -29,7 +29,7 @@ struct Board {
   std::string row_axis, column_axis, measure, unit;
   double scale = 1;
   int digits = 4;
-  bool larger_is_better = false, timed = false;
+  bool larger_is_better = false, timed = false, places = false;
   bool has_average = false;  // as the last column
   std::vector<ClaimColumn> columns;
   std::vector<BoardRow> rows;
@@ -59,9 +59,9 @@ std::vector<Effect> effects_of(const Board& board);
 
 // Two rows that the paper orders and that stand the other way round here.
 struct Reversal {
-  std::string better, worse;  // in the paper
-  double published = 0;       // by how much
-  Interval here;              // better - worse
+  std::string better, worse;        // in the paper
+  std::optional<double> published;  // by how much
+  Interval here;                    // better - worse
 };
 
 // How far the order of the paper is that of one column.

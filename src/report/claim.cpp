@@ -70,6 +70,8 @@ Claim load_claim(const fs::path& path) {
   fields("unit", claim.unit, "");
   fields("scale", claim.scale, "");
   fields("digits", claim.digits, "");
+  fields("places", claim.places, "");
+  fields("along", claim.along, "");
   for (const char* name : {"column", "row", "ladder"}) fields.skip(name);
   fields.finish();
   FEM_CHECK(!claim.row_axis.empty() && !claim.measure.empty(), whose, ": expected row_axis and measure");
@@ -109,8 +111,8 @@ Claim load_claim(const fs::path& path) {
 
 std::vector<Claim> shipped_claims() {
   std::vector<fs::path> files;
-  for (const fs::directory_entry& folder : fs::directory_iterator(shared_files() / "experiments"))
-    if (const fs::path file = folder.path() / "claim.toml"; fs::exists(file)) files.push_back(file);
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(shared_files() / "experiments"))
+    if (entry.path().filename() == "claim.toml") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   std::vector<Claim> claims;
   for (const fs::path& file : files) claims.push_back(load_claim(file));

@@ -36,6 +36,8 @@ struct Claim {
   std::string measure, unit;
   double scale = 1;  // of our measure to the unit
   int64_t digits = 4;
+  bool places = false;                  // what is published are places in an order, 1 the best, and no figures
+  std::string along = "training step";  // what curves go along
   std::vector<ClaimColumn> columns;
   std::vector<ClaimRow> rows;
   std::vector<Ladder> ladders;

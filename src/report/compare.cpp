@@ -11,8 +11,9 @@ namespace {
 
 constexpr size_t kMostTold = 3;  // reversals in a sentence
 
-std::optional<double> published_difference(const BoardCell& a, const BoardCell& b) {
-  if (!a.published.value || !b.published.value) return std::nullopt;
+// Of places there is none.
+std::optional<double> published_difference(const Board& board, const BoardCell& a, const BoardCell& b) {
+  if (board.places || !a.published.value || !b.published.value) return std::nullopt;
   return *b.published.value - *a.published.value;
 }
 
@@ -27,8 +28,9 @@ std::string count_of(size_t number, const std::string& one, const std::string& m
 
 // "gla over softmax (paper +1.2, here −3.1 ± 0.8, 3 seeds)"; a single seed has no interval.
 std::string text_of(const Board& board, const Reversal& reversal) {
-  return reversal.better + " over " + reversal.worse + " (paper " + with_sign(reversal.published, board.digits) +
-         ", here " + with_sign(reversal.here.mean, board.digits) +
+  return reversal.better + " over " + reversal.worse + " (" +
+         (reversal.published ? "paper " + with_sign(*reversal.published, board.digits) + ", " : "") + "here " +
+         with_sign(reversal.here.mean, board.digits) +
          (reversal.here.half_width ? " ± " + fixed(*reversal.here.half_width, board.digits) : "") + ", " +
          count_of(reversal.here.count, board.timed ? "round" : "seed", board.timed ? "rounds" : "seeds") + ")";
 }
@@ -58,8 +60,8 @@ std::vector<Effect> effects_of(const Board& board) {
         const BoardCell &a = from->cells[column], &b = to->cells[column];
         const Interval interval = difference(a.values, b.values);
         if (interval.count > 0)
-          effects.push_back(
-              {ladder.title, ladder.steps[i], from->label, to->label, column, interval, published_difference(a, b)});
+          effects.push_back({ladder.title, ladder.steps[i], from->label, to->label, column, interval,
+                             published_difference(board, a, b)});
       }
     }
   }
@@ -89,6 +91,9 @@ std::vector<Agreement> agreements_of(const Board& board) {
       published.push_back(*cell.published.value);
     }
     if (rows.size() < 2) continue;
+    // A place is better the smaller it is.
+    if (board.places && board.larger_is_better)
+      for (double& place : published) place = -place;
     Agreement agreement{.column = column,
                         .rows = rows.size(),
                         .spearman = spearman(ours, published),
@@ -99,9 +104,10 @@ std::vector<Agreement> agreements_of(const Board& board) {
         ++agreement.pairs;
         const double here = sign * (ours[i] - ours[j]);
         agreement.same += here > 0;
+        const BoardCell &better = rows[i]->cells[column], &worse = rows[j]->cells[column];
         if (here < 0)
-          agreement.reversed.push_back({rows[i]->label, rows[j]->label, published[i] - published[j],
-                                        difference(rows[j]->cells[column].values, rows[i]->cells[column].values)});
+          agreement.reversed.push_back({rows[i]->label, rows[j]->label, published_difference(board, worse, better),
+                                        difference(worse.values, better.values)});
       }
     }
     agreements.push_back(std::move(agreement));

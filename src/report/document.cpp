@@ -44,7 +44,7 @@ Json json_of(const Board& board, const BoardCell& cell) {
           {"standard_error", board.timed ? Json() : optional_json(summary.standard_error)},
           {"seeds", seeds},
           {"published", cell.published.text},
-          {"published_value", optional_json(cell.published.value)},
+          {"published_value", board.places ? Json() : optional_json(cell.published.value)},
           {"failed", cell.row ? cell.row->failed : 0}};
 }
 
@@ -55,6 +55,7 @@ Json json_of(const Board& board) {
            {"unit", board.unit},
            {"larger_is_better", board.larger_is_better},
            {"timed", board.timed},
+           {"places", board.places},
            {"columns", Json::array()},
            {"rows", Json::array()}};
   for (const ClaimColumn& column : board.columns)
@@ -92,7 +93,7 @@ Json json_of(const Board& board, const Agreement& agreement) {
     certain.push_back(
         {{"better", reversal.better},
          {"worse", reversal.worse},
-         {"published", reversal.published},
+         {"published", optional_json(reversal.published)},
          {"text", Summary{reversal.here.count, reversal.here.mean, reversal.here.half_width}.text(board.digits)},
          {"seeds", reversal.here.count}});
   return {{"column", board.columns[agreement.column].title},
@@ -205,6 +206,7 @@ Json json_of(const Study& study, const Claim* claim) {
                        : claim                ? claim->command
                                               : ""},
            {"axes", study.axes},
+           {"along", claim ? claim->along : Claim().along},
            {"board", json_of(board)},
            {"agreements", Json::array()},
            {"effects", Json::array()},

@@ -76,6 +76,32 @@ class Sweeping(unittest.TestCase):
         lines = output.splitlines()
         return lines[next(i for i, line in enumerate(lines) if line.startswith("mixer")) :][:4]
 
+    def test_the_energy_experiments_are_sweeps_and_their_results_pages(self):
+        toy = ["experiment", "energy", "toy", "--layers", 2, "--seeds", 1, "--temperatures", "4,0.5", "--out", "toy"]
+        first = self.fem(*toy)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertEqual(len(self.results("toy")), 2 * 9)
+        self.assertEqual(self.fem(*toy).stdout, first.stdout)
+        self.assertEqual(len(self.results("toy")), 2 * 9, "nothing is computed twice")
+        shown = self.fem(*toy[:-2], "--from", "toy")
+        self.assertIn(shown.stdout.strip(), first.stdout)
+        lis = ["experiment", "energy", "lis", "--preset", "smoke", "--variants", "attention,attention+gain"]
+        lis += ["--lr", 0.01, "--seeds", "1", "--out", "lis"]
+        trained = self.fem(*lis)
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        self.assertIn("Preset smoke: 2 runs, at most 8 steps", trained.stdout)
+        variants = sorted(line["cell"]["variant"] for line in self.results("lis"))
+        self.assertEqual(variants, ["attention", "attention+gain"])
+        self.assertEqual([len(line["curve"]) for line in self.results("lis")], [2, 2])
+        self.assertIn("2 are finished already", self.fem(*lis).stdout)
+        numbers = self.fem("report", "toy", "lis", "--out", "page.json")
+        self.assertEqual(numbers.returncode, 0, numbers.stderr)
+        titles = [study["title"] for study in json.loads((self.folder / "page.json").read_text())["studies"]]
+        self.assertEqual(titles, ["Descent where weights are tied", "Longest increasing subsequences"])
+        wrong = self.fem("experiment", "energy", "lm", "--text", "input.txt")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("--text: expected NAME=FILE", wrong.stderr)
+
     def wait_until(self, condition, process):
         deadline = time.monotonic() + 120
         while not condition():

@@ -41,7 +41,7 @@ TEST(Ladder, ATextIsANameAndOneOrTwoFiles) {
   const LadderText text = ladder_text("wiki=b.txt,c.txt");
   EXPECT_EQ(std::tie(text.name, text.train, text.validation), std::tuple("wiki", "b.txt", "c.txt"));
   for (const char* wrong : {"input.txt", "=input.txt", "plays="})
-    EXPECT_TRUE(fails_with("ladder: expected --text NAME=FILE", [&] { ladder_text(wrong); }));
+    EXPECT_TRUE(fails_with("--text: expected NAME=FILE", [&] { ladder_text(wrong); }));
 }
 
 }  // namespace

@@ -170,6 +170,46 @@ TEST_F(Reports, EffectsArePairedBySeedWithTheirIntervals) {
   EXPECT_EQ(written.at("board").at("rows").at(0).at("cells").at(0).at("text"), "20.0 ± 5.8");
 }
 
+// A caption tells an order and no figures: places, the first being the best, are compared and never measured.
+TEST_F(Reports, PlacesAreAnOrderAndNoFigures) {
+  for (const int64_t seed : {1, 2, 3}) {
+    finish("a", "recall", "", seed, 0.10);
+    finish("b", "recall", "", seed, 0.30 + 0.001 * static_cast<double>(seed));
+    finish("c", "recall", "", seed, 0.20);
+  }
+  write(folder / "places.toml", R"(
+title = "An order"
+row_axis = "mixer"
+column_axis = "task"
+measure = "accuracy"
+places = true
+along = "layer"
+column = [{ label = "recall", title = "Recall" }]
+row = [
+  { label = "a", published = [{ text = "worst", value = 3 }] },
+  { label = "b", published = [{ text = "second", value = 2 }] },
+  { label = "c", published = [{ text = "best", value = 1 }] },
+]
+ladder = [{ title = "steps", rungs = ["a", "b"], steps = ["X"] }]
+)");
+  const std::vector<Claim> claims{load_claim(folder / "places.toml")};
+  const Study found = study();
+  const Board board = board_of(found, &claims[0]);
+  const std::vector<Agreement> agreements = agreements_of(board);
+  ASSERT_EQ(agreements.size(), 1U);
+  EXPECT_NEAR(*agreements[0].spearman, 0.5, 1e-15);
+  EXPECT_EQ(sentence_of(board, agreements[0]),
+            "Of 3 pairs that the paper orders, 2 stand in the same order here and 1 the other way round; in 1 of these "
+            "the 95 % interval leaves out 0: c over b (here −0.1020 ± 0.0025, 3 seeds).");
+  EXPECT_FALSE(effects_of(board).at(0).published);
+  const Json written = report_document(gather({folder}), claims, "fem report x").at("studies").at(0);
+  EXPECT_EQ(written.at("along"), "layer");
+  const Json& cell = written.at("board").at("rows").at(2).at("cells").at(0);
+  EXPECT_EQ(cell.at("published"), "best");
+  EXPECT_TRUE(cell.at("published_value").is_null());
+  EXPECT_TRUE(written.at("agreements").at(0).at("certain").at(0).at("published").is_null());
+}
+
 TEST_F(Reports, WhereThePaperIsReversedIsSaidPlainly) {
   // The paper: c > b > a. Here b > c > a in recall: b over c by 1, 2, 3 points (its interval reaches 0), c over a and b
   // over a clearly; in copy a over b by 10 points in every seed but for a little.

@@ -10,10 +10,16 @@ using nlohmann::json;
 LadderText ladder_text(const std::string& assignment) {
   const size_t equals = assignment.find('='), comma = assignment.find(',', equals);
   FEM_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < assignment.size(),
-            "ladder: expected --text NAME=FILE or NAME=TRAINING,VALIDATION, got '", assignment, "'");
+            "--text: expected NAME=FILE or NAME=TRAINING,VALIDATION, got '", assignment, "'");
   LadderText text{assignment.substr(0, equals), assignment.substr(equals + 1, comma - equals - 1), {}};
   if (comma != std::string::npos) text.validation = assignment.substr(comma + 1);
   return text;
+}
+
+json changes_of(const LadderText& text) {
+  json data{{"train", json::array({text.train})}};
+  if (!text.validation.empty()) data["validation"] = json::array({text.validation});
+  return {{"data", data}};
 }
 
 Grid grid_of(const LadderPlan& plan) {
@@ -32,8 +38,7 @@ Grid grid_of(const LadderPlan& plan) {
     for (const LadderText& text : plan.texts) {
       json changes = model;
       changes["train"]["steps"] = plan.steps;
-      changes["data"]["train"] = {text.train};
-      if (!text.validation.empty()) changes["data"]["validation"] = {text.validation};
+      changes.merge_patch(changes_of(text));
       grid.cells.push_back({{mixer.label(), text.name}, plan.recipe, file, recipe, changes});
     }
   }

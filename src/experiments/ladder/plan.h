@@ -17,6 +17,9 @@ struct LadderText {
 // "tinyshakespeare=input.txt" or "wikitext2=train.txt,valid.txt"
 LadderText ladder_text(const std::string& assignment);
 
+// What a text changes of a recipe.
+nlohmann::json changes_of(const LadderText& text);
+
 struct LadderPlan {
   std::string recipe = "500k-attention";
   std::vector<MixerRow> mixers;

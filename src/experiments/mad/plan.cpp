@@ -1,14 +1,12 @@
 #include "experiments/mad/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
+#include "experiments/grid_cost.h"
 #include "io/recipe.h"
 #include "tasks/mad/task.h"
-#include "train/options.h"
 #include "util/check.h"
-#include "util/grouped.h"
 #include "util/nearest.h"
 #include "util/table.h"
 
@@ -172,23 +170,7 @@ Grid grid_of(const MadPlan& plan) {
 }
 
 std::string cost_of(const Grid& grid) {
-  int64_t runs = 0, steps = 0;
-  double tokens = 0, operations = 0;
-  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
-    const GridRun run = run_of(grid, cell, 0, grid.seeds[0]);
-    const auto count = static_cast<int64_t>(grid.choices.size() * grid.choosing_seeds.size() + grid.seeds.size());
-    const TrainOptions train = train_options_from_json(run.recipe.at("train"));
-    const double tokens_of_a_run = static_cast<double>(train.steps * train.batch) *
-                                   static_cast<double>(mad_options_from_json(run.recipe).data.length);
-    int64_t parameters = 0;
-    for (const auto& [part, own] : mad_entry().parameters(run.recipe)) parameters += own;
-    runs += count;
-    steps += count * train.steps;
-    tokens += static_cast<double>(count) * tokens_of_a_run;
-    operations += static_cast<double>(count) * tokens_of_a_run * 6 * static_cast<double>(parameters);
-  }
-  return grouped(runs) + " runs, at most " + grouped(steps) + " steps, " + grouped(std::llround(tokens / 1e6)) +
-         " million tokens, " + fixed(operations / 1e15, 3) + " PFLOP (6 per token and parameter)";
+  return cost_of(grid, [](const json& recipe) { return mad_options_from_json(recipe).data.length; });
 }
 
 std::string mad_table(const Grid& grid, const std::vector<SweepRow>& rows) {
