@@ -96,7 +96,7 @@ void add_lis(CLI::App& energy, int& status) {
                           "\n"
                           "Examples:\n"
                           "  fem experiment energy lis\n"
-                          "  fem experiment energy lis --variants attention,attention+gain --seeds 1,2,3,4,5") +
+                          "  fem experiment energy lis --variants attention,attention+gain") +
               kGoesOn);
   const auto arguments = add_grid_options(*app, "runs/energy-lis");
   app->callback([arguments, &status] { status = run(*arguments, lis_grid(arguments->plan())); });

@@ -84,7 +84,7 @@ void add_report_command(CLI::App& app) {
       "\n"
       "Examples:\n"
       "  fem report runs/grid --out grid.html\n"
-      "  fem report experiments/cost experiments/argmax experiments/lm --out docs/results.html\n"
+      "  fem report experiments/cost experiments/argmax --out page.html\n"
       "  fem report runs/book runs/letters --out numbers.json");
   auto arguments = std::make_shared<ReportArguments>();
   command->add_option("runs", arguments->runs, "Folders of runs")->required()->type_name("RUN");

@@ -55,11 +55,13 @@ TEST(EnergyGrid, EveryVariantIsAsLargeAsAttentionAndHasItsRule) {
   const EnergyPlan mini = energy_preset("mini");
   const nlohmann::json model = run_of(lis_grid(mini), 0, 0, 1).recipe["model"];
   EXPECT_EQ(model["n_layer"], 4);
+  EXPECT_EQ(run_of(lis_grid(mini), 7, 0, 1).recipe["model"]["curvature"], "isotropic");
   std::vector<std::string> labels;
   for (const EnergyVariant& variant : mini.variants) labels.push_back(variant.label);
   EXPECT_THAT(labels,
-              ::testing::IsSupersetOf({"attention", "attention+gain", "attention+momentum", "attention+nesterov",
-                                       "attention+nesterov_query", "fem", "fem+momentum", "fem+nesterov"}));
+              ::testing::ElementsAreArray({"attention", "attention+gain", "attention+momentum", "attention+nesterov",
+                                           "attention+nesterov_query", "newton", "newton_light",
+                                           "newton_light_isotropic", "fem", "fem+momentum", "fem+nesterov"}));
 }
 
 TEST(EnergyGrid, WhatIsAskedForAndIsNotThereIsNamed) {

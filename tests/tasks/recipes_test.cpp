@@ -42,6 +42,8 @@ TEST(Recipes, HaveExactlyTheseParameters) {
       {"500k-newton-light", 543184},
       {"500k-linear-descent", 543168},
       {"500k-gated-descent", 543184},
+      {"500k-momentum", 543176},
+      {"500k-nesterov", 543180},
       {"1m-attention", 924928},
       {"1m-fem-softmax", 923008},
       {"1m-gla", 927504},

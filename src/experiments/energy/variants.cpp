@@ -10,13 +10,16 @@ namespace fem {
 using nlohmann::json;
 
 const std::vector<EnergyVariant>& energy_variants() {
-  const MixerRow attention{"attention", ""}, fem{"softmax", "CLTG"};
+  const MixerRow attention{"attention", ""}, newton{"newton", ""}, light{"newton_light", ""}, fem{"softmax", "CLTG"};
   static const std::vector<EnergyVariant> variants{
       {"attention", attention},
       {"attention+gain", attention, ResidualRule::kGain},
       {"attention+momentum", attention, ResidualRule::kMomentum},
       {"attention+nesterov", attention, ResidualRule::kNesterov},
       {"attention+nesterov_query", attention, ResidualRule::kNesterovQuery},
+      {"newton", newton},
+      {"newton_light", light},
+      {"newton_light_isotropic", light, ResidualRule::kPlain, {{"curvature", "isotropic"}}},
       {"fem", fem},
       {"fem+momentum", fem, ResidualRule::kMomentum},
       {"fem+nesterov", fem, ResidualRule::kNesterov},
