@@ -31,12 +31,15 @@ function(fem_reuse_header target)
 endfunction()
 
 # Opening torch's headers, precompiled, takes four seconds a file: what is in one folder is compiled together, and of
-# ops/ what is in one folder below it. Names in the anonymous namespaces of such files must differ.
+# ops/ what is in one folder below it, or in one of some small ones. Names in the anonymous namespaces of such files must
+# differ.
 function(fem_compile_folders_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
-    if(source MATCHES "^(ops/[a-z_]+|[a-z_]+)/")
+    if(source MATCHES "^ops/(free_energy_read|layer_norm|rms_norm|rotary|short_convolution|swiglu)/")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP small_ops)
+    elseif(source MATCHES "^(ops/[a-z_]+|[a-z_]+)/")
       set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
     endif()
   endforeach()
