@@ -151,6 +151,8 @@ class LanguageTask final : public Task {
     return out;
   }
 
+  json identity_defaults() const override { return {{"model", to_json(LanguageModelOptions())}}; }
+
   void save(const fs::path& folder) const override {
     save_language_model(folder, model_);
     corpus_.tokenizer->save(folder);

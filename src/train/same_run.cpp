@@ -68,19 +68,20 @@ void check_same_files(const json& before, const json& after) {
 
 }  // namespace
 
-void check_same_run(const json& saved, const json& now) {
+void check_same_run(const json& saved, const json& now, const json& defaults) {
   static const std::set<std::string> free{"/train/checkpoint_every", "/train/keep_checkpoints", "/train/log_every",
                                           "/train/timeout_seconds",  "/train/validate_every",   "/train/micro_batch",
                                           "/train/recompute",        "/train/patience",         "/train/validate_first",
                                           "/train/init_from"};
   json others = now;
   others.erase(kFiles);
-  const json before = saved.flatten(), after = others.flatten();
+  const json before = saved.flatten(), after = others.flatten(), usual = defaults.flatten();
   const auto check_one = [&](const std::string& name) {
     const json was = before.value(name, json()), is = after.value(name, json());
+    const bool unknown_then = !before.contains(name) && usual.contains(name) && usual[name] == is;
     const bool grew = name == "/train/steps" && was.is_number() && is >= was;
-    FEM_CHECK(grew || free.count(name) || was == is, "train: --resume goes on with the same run, but ", name.substr(1),
-              " was ", was.dump(), " and is now ", is.dump(), kOtherwise);
+    FEM_CHECK(grew || unknown_then || free.count(name) || was == is, "train: --resume goes on with the same run, but ",
+              name.substr(1), " was ", was.dump(), " and is now ", is.dump(), kOtherwise);
   };
   check_one("/task");  // whose other fields need not be compared
   const json before_files = saved.contains(kFiles) && saved[kFiles].is_object() ? saved[kFiles] : json::object();

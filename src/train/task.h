@@ -76,6 +76,8 @@ class Task {
   // What must be the same when a run goes on, and in all processes: model, data, tokenizer. "files", if there are any:
   // {"training": [{"name", "checksum"}, ...], ...}, compared by their content and order.
   virtual nlohmann::json identity() const = 0;
+  // Fields of identity() with their defaults: a run of a version that had no such field went by these.
+  virtual nlohmann::json identity_defaults() const;  // none, unless a task says otherwise
 
   // The model's files, into and from a checkpoint's folder; load changes the parameters in place.
   virtual void save(const std::filesystem::path& folder) const = 0;

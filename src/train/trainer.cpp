@@ -95,6 +95,8 @@ void Trainer::send_to_all_ranks() {
   for (const TrainedParameter& parameter : parameters_) group_->broadcast(parameter.tensor);
 }
 
+json Task::identity_defaults() const { return json::object(); }
+
 json Trainer::identity() const {
   json identity = task_.identity();
   identity["train"] = to_json(options_);
@@ -229,7 +231,9 @@ void Trainer::load(const fs::path& folder) {
   const at::NoGradGuard no_grad;
   if (group_->rank() == 0) {
     const TrainerState state = read_trainer_state(folder / kState);
-    check_same_run(state.identity, identity());
+    json defaults = task_.identity_defaults();
+    defaults["train"] = to_json(TrainOptions());
+    check_same_run(state.identity, identity(), defaults);
     task_.load(folder);
     optimizer_.restore(load_safetensors(folder / kOptimizer).tensors);
     steps_done_ = state.step;

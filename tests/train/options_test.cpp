@@ -62,10 +62,20 @@ TEST(TrainingOptions, OnlyWhatChangesTheModelMustStayTheSameInARun) {
   after.patience = before.patience + 1;
   after.micro_batch = 1;
   const auto as_run = [](const TrainOptions& options) { return json{{"train", to_json(options)}}; };
-  check_same_run(as_run(before), as_run(after));
+  check_same_run(as_run(before), as_run(after), {});
   after.learning_rate = 1e-3;
   EXPECT_TRUE(fails_with("train/learning_rate was 0.0004 and is now 0.001; give the old value",
-                         [&] { check_same_run(as_run(before), as_run(after)); }));
+                         [&] { check_same_run(as_run(before), as_run(after), {}); }));
+}
+
+TEST(TrainingOptions, AFieldThatARunDidNotKnowMustHaveItsDefault) {
+  const json saved{{"model", {{"width", 8}}}}, defaults{{"model", {{"width", 4}, {"residual", "plain"}}}};
+  check_same_run(saved, {{"model", {{"width", 8}, {"residual", "plain"}}}}, defaults);
+  EXPECT_TRUE(fails_with("model/residual was null and is now \"momentum\"", [&] {
+    check_same_run(saved, {{"model", {{"width", 8}, {"residual", "momentum"}}}}, defaults);
+  }));
+  EXPECT_TRUE(fails_with("model/width was 8 and is now 4",
+                         [&] { check_same_run(saved, {{"model", {{"width", 4}, {"residual", "plain"}}}}, defaults); }));
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST_F(SavedTrainer, AnotherTaskIsNamedBeforeItsFields) {
   testing::ClimbTask other(1);
   EXPECT_TRUE(fails_with("model/size was 3 and is now 1", [&] { Trainer(other, eight_rows(), alone()).load(folder); }));
   const nlohmann::json saved{{"task", "a"}, {"data", 1}}, now{{"task", "b"}, {"data", 2}};
-  EXPECT_TRUE(fails_with("task was \"a\" and is now \"b\"", [&] { check_same_run(saved, now); }));
+  EXPECT_TRUE(fails_with("task was \"a\" and is now \"b\"", [&] { check_same_run(saved, now, {}); }));
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ class MadTask final : public Task {
 
   json recipe() const override { return to_json(options_); }
   json identity() const override { return recipe(); }
+  json identity_defaults() const override { return {{"model", to_json(BackboneOptions())}}; }
 
   void save(const fs::path& folder) const override { save_parameters(folder, named(), recipe()); }
   void load(const fs::path& folder) override { load_parameters(folder, "mad", named()); }
