@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "bench/machine.h"
 #include "bench/reads.h"
 #include "fem/ops/newton_read.h"
 #include "fem/ops/softmax_read.h"
@@ -133,11 +134,7 @@ void write_energy_json(const std::vector<EnergyCase>& cases, std::ostream& out) 
                                       {"torch_ms", c.torch_ms},
                                       {"ratio", c.ratio()},
                                       {"stated", c.stated},
-                                      {"versions",
-                                       {{"fem", version()},
-                                        {"torch", TORCH_VERSION},
-                                        {"isa", instruction_set()},
-                                        {"threads", at::get_num_threads()}}}};
+                                      {"versions", versions_json()}};
     out << line.dump() << "\n";
   }
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "bench/machine.h"
 #include "bench/reads.h"
 #include "fem/version.h"
 #include "util/interrupt.h"
@@ -99,11 +100,7 @@ void write_growth_json(const std::vector<Growth>& all, std::ostream& out) {
                                       {"training_ms", g.training_ms},
                                       {"forward_exponent", g.forward_exponent()},
                                       {"training_exponent", g.training_exponent()},
-                                      {"versions",
-                                       {{"fem", version()},
-                                        {"torch", TORCH_VERSION},
-                                        {"isa", instruction_set()},
-                                        {"threads", at::get_num_threads()}}}};
+                                      {"versions", versions_json()}};
     out << line.dump() << "\n";
   }
 }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "bench/machine.h"
 #include "bench/memory.h"
 #include "bench/paired.h"
 #include "fem/mixer.h"
@@ -145,21 +146,11 @@ void write_stream_json(const std::vector<Stream>& streams, const StreamSettings&
               {"state_bytes", p.state_bytes},
               {"resident_bytes", p.resident_bytes}};
     };
-    const nlohmann::ordered_json line{{"bench", "stream"},
-                                      {"layer", s.layer},
-                                      {"tokens", s.tokens},
-                                      {"piece", settings.piece},
-                                      {"dim", settings.dim},
-                                      {"heads", settings.heads},
-                                      {"early", part(s.early)},
-                                      {"late", part(s.late)},
-                                      {"resident_bytes", s.resident},
-                                      {"growth_bytes", s.growth()},
-                                      {"versions",
-                                       {{"fem", version()},
-                                        {"torch", TORCH_VERSION},
-                                        {"isa", instruction_set()},
-                                        {"threads", at::get_num_threads()}}}};
+    const nlohmann::ordered_json line{
+        {"bench", "stream"},          {"layer", s.layer},           {"tokens", s.tokens},
+        {"piece", settings.piece},    {"dim", settings.dim},        {"heads", settings.heads},
+        {"early", part(s.early)},     {"late", part(s.late)},       {"resident_bytes", s.resident},
+        {"growth_bytes", s.growth()}, {"versions", versions_json()}};
     out << line.dump() << "\n";
   }
 }

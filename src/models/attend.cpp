@@ -140,8 +140,11 @@ void check_attention_options(const BackboneOptions& options, const char* who) {
             options.n_embd, " and ", options.n_head);
 }
 
-ParameterSpec curvature_scale_spec(const BackboneOptions& options) {
-  return {"curvature_scale", {options.n_head}, ParameterSpec::Init::kConstant, 0.0};
+std::vector<ParameterSpec> curved_attention_parameters(const MixerOptions& options) {
+  std::vector<ParameterSpec> specs;
+  declare_attention(specs, options);
+  specs.push_back({"curvature_scale", {options.n_head}, ParameterSpec::Init::kConstant, 0.0});
+  return specs;
 }
 
 at::Tensor curvature_scale(const at::Tensor& c, const Heads& h) {

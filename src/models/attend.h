@@ -41,8 +41,9 @@ Memory attention_memory(const std::string& who, const MixerOptions& options, int
 // n_embd, n_head and the mixer table fit attention of one map.
 void check_attention_options(const BackboneOptions& options, const char* who);
 
-// c [H], from 0 on, the learned scale of mixers that look at a curvature, and alpha = c / sqrt(K), in the heads' dtype.
-ParameterSpec curvature_scale_spec(const BackboneOptions& options);
+// Of mixers that look at a curvature: attention's parameters and a scale c [H], from 0 on; and alpha = c / sqrt(K), in
+// the heads' dtype.
+std::vector<ParameterSpec> curved_attention_parameters(const MixerOptions& options);
 at::Tensor curvature_scale(const at::Tensor& c, const Heads& h);
 
 }  // namespace fem

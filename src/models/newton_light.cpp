@@ -45,10 +45,7 @@ class NewtonLightMixer final : public TokenMixer {
   }
 
   std::vector<ParameterSpec> parameters(const BackboneOptions& options, int64_t) const override {
-    std::vector<ParameterSpec> specs;
-    declare_attention(specs, options.mixer);
-    specs.push_back(curvature_scale_spec(options));
-    return specs;
+    return curved_attention_parameters(options.mixer);
   }
 
   Mix bind(const BackboneOptions& options, int64_t, const std::vector<at::Tensor>& weights) const override {
