@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/documents.h"
+#include "data/series.h"
 #include "evaluate/tasks.h"
 #include "io/checksums.h"
 #include "readers.h"
@@ -17,6 +18,11 @@ void documents(const std::string& bytes) {
   const std::filesystem::path path = file_of(bytes, "text.jsonl");
   for (const TextPart& part : cut_into_parts({{.path = path, .bytes = bytes.size(), .named = true}}).parts)
     for_each_document(part, [](std::string_view, bool) {});
+}
+
+void series(const std::string& bytes) {
+  const Series read = read_series({.csv = file_of(bytes, "series.csv")});
+  read.stamp_text(read.rows() + 3);
 }
 
 void task(const std::string& bytes) { read_task(file_of(bytes, "task.jsonl")); }
@@ -57,7 +63,7 @@ const std::vector<Reader>& run_readers() {
   static const std::vector<Reader> readers{{"documents", documents}, {"task", task},
                                            {"metrics", metrics},     {"results", results},
                                            {"report", report},       {"trainer_state", trainer_state},
-                                           {"checksums", checksums}};
+                                           {"checksums", checksums}, {"series", series}};
   return readers;
 }
 
