@@ -3,6 +3,7 @@
 
 #include "fem/backbone.h"
 #include "fem/energy.h"
+#include "fem/forecaster.h"
 #include "fem/generate.h"
 #include "fem/io/mixer_file.h"
 #include "fem/io/model_folder.h"

@@ -100,6 +100,13 @@ int is_space(unsigned char c) { return c == ' '; }
 
 }  // namespace
 
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",;\t\"\r\n") == std::string::npos) return text;
+  std::string quoted(2 * text.size() + 2, '\0');
+  quoted.resize(csv_write(quoted.data(), quoted.size(), text.data(), text.size()));
+  return quoted;
+}
+
 std::string shown(const std::string& cell) {
   constexpr size_t kLongest = 40;
   std::string text = "'";

@@ -25,6 +25,9 @@ struct CsvFile {
 CsvFile for_each_csv_row(const std::filesystem::path& path,
                          const std::function<void(const CsvRow& row, char separator)>& on_row);
 
+// A cell as it is written, in quotes if it needs any.
+std::string csv_cell(const std::string& text);
+
 // A cell as a person may see it in a sentence: printable, and not long.
 std::string shown(const std::string& cell);
 

@@ -101,6 +101,12 @@ class OptionsReader {
     for (size_t i = 0; i < in.size(); ++i) read(name, in[i], value[i]);
   }
 
+  void read(const char* name, const Json& in, std::vector<double>& value) const {
+    expect(in.is_array(), name, "a list of numbers", in);
+    value.resize(in.size());
+    for (size_t i = 0; i < in.size(); ++i) read(name, in[i], value[i]);
+  }
+
   template <typename Enum>
     requires std::is_enum_v<Enum>
   void read(const char* name, const Json& in, Enum& value) const {

@@ -17,4 +17,12 @@ struct LanguageModelFile {
 
 LanguageModelFile read_language_model(const std::filesystem::path& folder);
 
+// The same of a forecaster.
+struct ForecasterFile {
+  ForecasterOptions options;
+  std::map<std::string, at::Tensor> parameters;
+};
+
+ForecasterFile read_forecaster(const std::filesystem::path& folder);
+
 }  // namespace fem

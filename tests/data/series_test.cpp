@@ -160,6 +160,12 @@ TEST_F(SeriesFiles, ThatCannotBeUsedAreRefusedInOneSentence) {
             (Names{"c7", "c9"}));
 }
 
+TEST_F(SeriesFiles, CellsAreReadAsTheyWereWritten) {
+  const std::string name = "a \"b\", c;\td";
+  EXPECT_EQ(csv_cell("plain"), "plain");
+  EXPECT_EQ(series("date," + csv_cell(name) + "\n2020-01-01,1\n2020-01-02,2\n").names, Names{name});
+}
+
 TEST_F(SeriesFiles, AreAsTheyStandWhereThatIsAsked) {
   const Series read = series("date,a\n2020-01-02,1\n2020-01-01,2\n2020-01-01,3\n", {.as_is = true});
   EXPECT_EQ(column(read), (Values{1, 2, 3}));

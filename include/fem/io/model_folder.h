@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "fem/forecaster.h"
 #include "fem/language_model.h"
 
 namespace fem {
@@ -13,6 +14,10 @@ void save_language_model(const std::filesystem::path& folder, const LanguageMode
 
 LanguageModel load_language_model(const std::filesystem::path& folder);
 LanguageModelOptions load_language_model_options(const std::filesystem::path& folder);
+
+void save_forecaster(const std::filesystem::path& folder, const Forecaster& model);
+Forecaster load_forecaster(const std::filesystem::path& folder);
+ForecasterOptions load_forecaster_options(const std::filesystem::path& folder);
 
 // The newest checkpoint if folder is a training run (it has checkpoints/step-N), else folder itself. A folder that is
 // both is refused.

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "fem/forecaster.h"
+#include "models/forecast_body.h"
+
+namespace fem {
+
+// A forecaster as a function, bound to weights that somebody else holds.
+class BoundForecaster {
+ public:
+  // weights in the order of forecaster_parameters(options).
+  BoundForecaster(const ForecasterOptions& options, const std::vector<at::Tensor>& weights);
+
+  Forecast forecast(const at::Tensor& windows, bool training, Trace* trace = nullptr) const;
+  // [B, horizon, targets] of values as they stand in the table.
+  at::Tensor predict(const at::Tensor& values) const;
+
+  at::Tensor standardised(const at::Tensor& values) const;
+  at::Tensor targets_of(const at::Tensor& values) const;
+
+  const ForecasterOptions options;
+
+ private:
+  at::ScalarType dtype_;
+  at::Tensor mean_, deviation_;  // float64 [columns]
+  at::Tensor targets_;           // places of the targets among the columns
+  Predict body_;
+};
+
+}  // namespace fem
