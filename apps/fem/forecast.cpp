@@ -96,21 +96,27 @@ void show_result(const ForecastArguments& arguments, const TrainResult& result) 
   if (!arguments.plain) draw_forecast(out / "forecast.png", picture_document(trained, series, future, scores));
 }
 
+// Steps, warm-up and validations by passes over the windows, where nothing else was said.
+Recipe recipe_for_table(nlohmann::json recipe, const Series& series, int64_t epochs) {
+  nlohmann::json& given = recipe["train"];
+  if (given.is_null()) given = nlohmann::json::object();
+  const int64_t batch = given.value("batch", TrainOptions().batch);
+  nlohmann::json training = training_for(forecast_options_from_json(recipe), series, batch, epochs);
+  training.update(given);
+  given = training;
+  return recipe_from_json(recipe);
+}
+
 void train_forecaster(const ForecastArguments& arguments) {
   nlohmann::json recipe = recipe_of_arguments(arguments);
-  ForecastOptions options = forecast_options_from_json({{"data", recipe.value("data", nlohmann::json::object())},
-                                                        {"model", recipe.value("model", nlohmann::json::object())}});
-  Series series = series_of(options.data);
-  tell_notes(series);
-  nlohmann::json& train_section = recipe["train"];
-  if (!train_section.contains("steps") || arguments.epochs)
-    train_section.update(
-        training_for(options, series, train_section.value("batch", int64_t{32}), arguments.epochs.value_or(kEpochs)));
   for (const std::string& change : arguments.changes) set_value(recipe, change);
-  const Recipe whole = recipe_from_json(recipe);
-  FEM_CHECK(whole.task == &forecast_entry(), "forecast: expected a recipe whose task is \"forecast\", got \"",
-            whole.task->name, "\"");
-  options = forecast_options_from_json(whole.sections);
+  FEM_CHECK(recipe.value("task", nlohmann::json()) == forecast_entry().name,
+            "forecast: expected a recipe whose task is \"forecast\", got ",
+            recipe.value("task", nlohmann::json()).dump());
+  const ForecastOptions options = forecast_options_from_json(recipe);
+  const Series series = series_of(options.data);
+  tell_notes(series);
+  const Recipe whole = recipe_for_table(recipe, series, arguments.epochs.value_or(kEpochs));
   const TrainResult result = train([&](const fs::path&) { return forecast_task(options, series, whole.train); },
                                    whole.train, {.out = arguments.out, .resume = arguments.resume}, std::cout);
   if (parallel_environment().rank != 0) return;
