@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "experiments/energy/bridge.h"
 #include "experiments/energy/plan.h"
 #include "experiments/energy/toy.h"
 #include "sweeping.h"
@@ -107,12 +108,21 @@ struct ToyArguments {
   fs::path out = "runs/energy-toy", from;
 };
 
+// The table of what is in a folder that was given, or was just written to.
+void show(const Grid& grid, const fs::path& out, const fs::path& from) {
+  const fs::path results = sweep_results_path(from.empty() ? out : from);
+  std::cout << sweep_table(grid, sweep_rows(grid, SweepResults(results)));
+  if (from.empty()) std::cout << "\nResults: " << results.string() << "\n";
+}
+
+void add_folders(CLI::App& app, fs::path& out, fs::path& from) {
+  app.add_option("--out", out, "Folder of the results; default " + out.string())->type_name("DIR");
+  app.add_option("--from", from, "Compute nothing: the table of the results in this folder")->type_name("DIR");
+}
+
 void run(const ToyArguments& arguments) {
   if (arguments.from.empty()) run_toy(arguments.plan, arguments.out);
-  const fs::path results = sweep_results_path(arguments.from.empty() ? arguments.out : arguments.from);
-  const Grid grid = toy_grid(arguments.plan);
-  std::cout << sweep_table(grid, sweep_rows(grid, SweepResults(results)));
-  if (arguments.from.empty()) std::cout << "\nResults: " << results.string() << "\n";
+  show(toy_grid(arguments.plan), arguments.out, arguments.from);
 }
 
 void add_toy(CLI::App& energy) {
@@ -135,9 +145,46 @@ void add_toy(CLI::App& energy) {
   app->add_option("--decay", arguments->plan.decay, "Of a velocity; default 0.5")
       ->check(CLI::Range(0.0, 0.999))
       ->type_name("X");
-  app->add_option("--out", arguments->out, "Folder of the results; default runs/energy-toy")->type_name("DIR");
-  app->add_option("--from", arguments->from, "Compute nothing: the table of the results in this folder")
-      ->type_name("DIR");
+  add_folders(*app, arguments->out, arguments->from);
+  app->callback([arguments] { run(*arguments); });
+}
+
+struct BridgeArguments {
+  BridgePlan plan;
+  std::vector<std::string> models;
+  fs::path out = "runs/energy-bridge", from;
+};
+
+void run(const BridgeArguments& arguments) {
+  BridgePlan plan = arguments.plan;
+  for (const std::string& model : arguments.models) plan.models.push_back(bridge_model(model));
+  if (arguments.from.empty()) run_bridge(plan, arguments.out);
+  show(bridge_grid(plan), arguments.out, arguments.from);
+}
+
+void add_bridge(CLI::App& energy) {
+  CLI::App* app = energy.add_subcommand("bridge", "What layers of trained models do to the energy of their own prior");
+  app->footer(
+      "How far does the free energy of a layer's keys fall at its queries when the layer's update is added, beside a "
+      "step as long down the gradient (docs/bridge.md)? Takes folders of models or runs with plain attention, or with "
+      "the Free Energy Mixer over softmax; several of one name are one model trained several times. Seconds a model.\n"
+      "\n"
+      "Examples:\n"
+      "  fem experiment energy bridge --text book.txt --model attention=runs/a\n"
+      "  fem report runs/energy-bridge --out bridge.html   the curves");
+  const auto arguments = std::make_shared<BridgeArguments>();
+  app->add_option("--model", arguments->models, "A name and the folder of a model or run")
+      ->required()
+      ->type_name("NAME=FOLDER")
+      ->allow_extra_args(false);
+  app->add_option("--text", arguments->plan.text, "The text; its last tenth is read")->required()->type_name("FILE");
+  app->add_option("--rows", arguments->plan.rows, "Rows of tokens; default 16")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  app->add_option("--length", arguments->plan.length, "Tokens of a row; default 128")
+      ->check(CLI::Range(2, 4096))
+      ->type_name("N");
+  add_folders(*app, arguments->out, arguments->from);
   app->callback([arguments] { run(*arguments); });
 }
 
@@ -157,6 +204,7 @@ void add_energy_experiment(CLI::App& experiment, int& status) {
   add_language(*app, status);
   add_lis(*app, status);
   add_toy(*app);
+  add_bridge(*app);
 }
 
 }  // namespace fem

@@ -6,6 +6,7 @@
 #include "mixer/check.h"
 #include "mixer/conditioner.h"
 #include "mixer/parts.h"
+#include "mixer/queries_and_keys.h"
 #include "mixer/streaming.h"
 
 namespace fem {
@@ -87,6 +88,19 @@ Memory memory_of(const MixerOptions& options, const MixerSizes& sizes, at::Scala
 }
 
 }  // namespace
+
+QueryAndKey softmax_queries_and_keys(const MixerInput& in, const MixerWeights& weights, const MixerOptions& options) {
+  FEM_CHECK(options.prior_type == PriorType::kSoftmax && !options.window && !options.use_alibi && options.causal,
+            "queries_and_keys: expected a causal mixer with prior softmax, without window and ALiBi, got prior ",
+            spelled(options.prior_type), " with other options");
+  const MixerSizes sizes = sizes_of(options);
+  const Batch batch;
+  check_call(in, weights, options, batch, nullptr);
+  const Positions positions = positions_of(in.x, batch, nullptr);
+  std::vector<AppliedPart> bound = bound_parts(weights, options, sizes);
+  const AppliedParts parts(in, std::move(bound), condition(in.x, weights, options, positions, batch, nullptr));
+  return query_and_key({parts, {}, {}, positions.index, options, sizes, batch, nullptr});
+}
 
 at::Tensor mix(const MixerInput& in, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,
                MixerState* state, bool training) {

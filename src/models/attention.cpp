@@ -5,6 +5,7 @@
 #include "models/attend.h"
 #include "models/token_mixer.h"
 #include "nn/linear.h"
+#include "priors/query_key.h"
 
 namespace fem {
 namespace {
@@ -36,6 +37,13 @@ class AttentionMixer final : public TokenMixer {
   }
 
   bool queries_apart(const BackboneOptions&) const override { return true; }
+
+  QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                               const MixerInput& in) const override {
+    const Heads h =
+        heads_of(in, attention_weights(weights, options.mixer), options.mixer, /*maps=*/1, Batch(), nullptr);
+    return {h.query, h.key};
+  }
 };
 
 }  // namespace

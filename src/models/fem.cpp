@@ -1,6 +1,7 @@
 // fem: the Free Energy Mixer.
 #include "mixer/parameters.h"
 #include "mixer/parts.h"
+#include "mixer/queries_and_keys.h"
 #include "models/token_mixer.h"
 #include "nn/parameters.h"
 
@@ -16,15 +17,26 @@ class FemMixer final : public TokenMixer {
   }
 
   Mix bind(const BackboneOptions& options, int64_t, const std::vector<at::Tensor>& weights) const override {
-    MixerWeights bound;
-    auto next = weights.begin();
-    visit_parameters(options.mixer, bound, [&](const ParameterSpec&, at::Tensor& slot) { slot = *next++; });
-    return [bound, mixer = options.mixer](const MixerInput& in, const Batch& batch, MixerState* state, bool training) {
+    return [bound = bound_weights(options, weights), mixer = options.mixer](const MixerInput& in, const Batch& batch,
+                                                                            MixerState* state, bool training) {
       return mix(in, bound, mixer, batch, state, training);
     };
   }
 
   bool queries_apart(const BackboneOptions& options) const override { return has_queries(options.mixer); }
+
+  QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                               const MixerInput& in) const override {
+    return softmax_queries_and_keys(in, bound_weights(options, weights), options.mixer);
+  }
+
+ private:
+  static MixerWeights bound_weights(const BackboneOptions& options, const std::vector<at::Tensor>& weights) {
+    MixerWeights bound;
+    auto next = weights.begin();
+    visit_parameters(options.mixer, bound, [&](const ParameterSpec&, at::Tensor& slot) { slot = *next++; });
+    return bound;
+  }
 };
 
 }  // namespace

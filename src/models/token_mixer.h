@@ -10,6 +10,8 @@
 
 namespace fem {
 
+struct QueryAndKey;  // priors/query_key.h
+
 // A mixer of one layer on its weights: x [B, T, D] -> y [B, T, D]. With a state, which only a streaming mixer is given,
 // x continues the tokens the state has seen (mixer/streaming.h); training: dropout. Most take x alone, a tensor.
 using Mix = std::function<at::Tensor(const MixerInput& in, const Batch& batch, MixerState* state, bool training)>;
@@ -35,6 +37,11 @@ class TokenMixer {
 
   // Does it make its queries of MixerInput::query? If not it is never given any.
   virtual bool queries_apart(const BackboneOptions& /*options*/) const { return false; }
+
+  // Of weights in the order of parameters(), for looking at: what its p = softmax(q.k / sqrt(K)) over all earlier
+  // tokens is made of. Throws one sentence if it has no such p.
+  virtual QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                                       const MixerInput& in) const;
 };
 
 const TokenMixer& token_mixer_of(BlockMixer mixer);

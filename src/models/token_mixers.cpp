@@ -2,6 +2,7 @@
 
 #include "io/mixer_config.h"
 #include "models/token_mixer.h"
+#include "priors/query_key.h"
 #include "util/check.h"
 
 namespace fem {
@@ -45,6 +46,13 @@ const TokenMixer& token_mixer_of(BlockMixer mixer) {
   }
   FEM_CHECK(false, "token_mixer_of: expected one of the mixers in fem/backbone.h, got number ",
             static_cast<int>(mixer));
+}
+
+QueryAndKey TokenMixer::queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>&,
+                                         const MixerInput&) const {
+  FEM_CHECK(
+      false, "queries_and_keys: block_mixer = \"", spelled(options.block_mixer),
+      "\" has no softmax over the products of queries and keys to look at; attention has, and fem with prior softmax");
 }
 
 void check_taken(const MixerOptions& options, const char* who, const std::set<std::string>& taken) {

@@ -44,6 +44,13 @@ std::vector<std::string> words_in(const Json& cell) {
   return labels;
 }
 
+// Points are [step, value]; what is none of these, as of a run that diverged, is left out.
+void add_points(Curve& curve, const std::string& measure, const Json& points) {
+  for (const Json& point : points)
+    if (point.is_array() && point.size() == 2 && point[0].is_number_integer() && point[1].is_number())
+      curve.measures[measure][point[0]] = point[1];
+}
+
 Study sweep_study(const fs::path& folder) {
   Study study;
   study.kind = "fem sweep";
@@ -53,9 +60,9 @@ Study sweep_study(const fs::path& folder) {
   for (const SweepRow& row : study.rows) {
     for (const Json* line : row.runs) {
       Curve curve{.labels = row.labels, .seed = line->at("seed")};
-      for (const Json& point : line->value("curve", Json::array()))
-        if (point.is_array() && point.size() == 2 && point[0].is_number_integer() && point[1].is_number())
-          curve.measures[study.measure][point[0]] = point[1];
+      add_points(curve, study.measure, line->value("curve", Json::array()));
+      const Json others = line->value("curves", Json::object());
+      for (const auto& [measure, points] : others.items()) add_points(curve, measure, points);
       if (!curve.measures.empty()) study.curves.push_back(std::move(curve));
     }
   }

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Curves of a report as a picture, for documents. Usage: report_picture.py NUMBERS.json --measures share,drop --out FILE.png
+
+NUMBERS.json is what `fem report RUN --out NUMBERS.json` writes; the curves are those of the page."""
+
+import argparse
+import json
+from pathlib import Path
+
+import report_figures as figures
+import vl_convert
+
+WIDTH = 300
+
+
+def picture(study: dict, measures: list[str]) -> dict:
+    names = [row["label"] for row in study["board"]["rows"]]
+    charts = []
+    for measure in measures:
+        lines = study["curves"][measure]
+        chart = figures.curves(measure, lines, lines[0]["column"], names, names, study["along"])
+        for name in ("$schema", "config", "autosize", "params", "transform"):  # all are shown
+            chart.pop(name)
+        for layer in chart["layer"]:
+            for channel in ("color", "strokeDash"):
+                layer["encoding"][channel]["legend"] = {"title": None, "orient": "bottom"}
+        charts.append({**chart, "width": WIDTH})
+    return {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "config": figures.CONFIG | {"background": "white"},
+            "hconcat": charts}  # fmt: skip
+
+
+def main(numbers: Path, measures: list[str], out: Path) -> None:
+    (study,) = json.loads(numbers.read_text())["studies"]
+    out.write_bytes(vl_convert.vegalite_to_png(picture(study, measures), scale=2))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Curves of a report as a picture.")
+    parser.add_argument("numbers", type=Path, metavar="NUMBERS")
+    parser.add_argument("--measures", required=True, type=lambda text: text.split(","), metavar="LIST")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    arguments = parser.parse_args()
+    main(arguments.numbers, arguments.measures, arguments.out)
