@@ -63,6 +63,7 @@ class Command(unittest.TestCase):
             ["experiment", "energy", "lm"],
             ["experiment", "energy", "lis"],
             ["experiment", "energy", "toy"],
+            ["experiment", "energy", "bridge"],
             ["bench"],
             ["bench", "read"],
             ["bench", "layer"],
