@@ -202,6 +202,20 @@ class Committed(unittest.TestCase):
                 json.loads(again.read_text())["studies"], committed["studies"], "make it again by its command"
             )
 
+    def test_a_picture_has_the_curves_of_every_model(self):
+        python = Path(os.environ.get("VIRTUAL_ENV", TREE / ".venv")) / "bin" / "python"
+        script = TREE / "scripts/report_picture.py"
+        with tempfile.TemporaryDirectory() as folder:
+            numbers, out = Path(folder) / "numbers.json", Path(folder) / "picture.png"
+            self.assertEqual(fem("report", TREE / "experiments/energy/bridge", "--out", numbers).returncode, 0)
+            sizes = []
+            for measures in ("share", "share,drop,cosine"):
+                made = subprocess.run([python, script, numbers, "--measures", measures, "--out", out], capture_output=True)
+                self.assertEqual(made.returncode, 0, made.stderr)
+                self.assertEqual(out.read_bytes()[1:4], b"PNG")
+                sizes.append(int.from_bytes(out.read_bytes()[16:20], "big"))  # its width
+            self.assertGreater(sizes[1], 2.5 * sizes[0], "three charts side by side")
+
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
