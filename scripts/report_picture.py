@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Curves of a report as a picture, for documents. Usage: report_picture.py NUMBERS.json --measures share,drop --out FILE.png
+"""Curves of a report as a picture. Usage: report_picture.py NUMBERS.json --measures share,drop --out FILE.png
 
 NUMBERS.json is what `fem report RUN --out NUMBERS.json` writes; the curves are those of the page."""
 
@@ -25,8 +25,8 @@ def picture(study: dict, measures: list[str]) -> dict:
             for channel in ("color", "strokeDash"):
                 layer["encoding"][channel]["legend"] = {"title": None, "orient": "bottom"}
         charts.append({**chart, "width": WIDTH})
-    return {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "config": figures.CONFIG | {"background": "white"},
-            "hconcat": charts}  # fmt: skip
+    schema = "https://vega.github.io/schema/vega-lite/v6.json"
+    return {"$schema": schema, "config": figures.CONFIG | {"background": "white"}, "hconcat": charts}
 
 
 def main(numbers: Path, measures: list[str], out: Path) -> None:

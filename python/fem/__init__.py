@@ -6,8 +6,9 @@
 >>> mixer(torch.randn(2, 128, 512)).shape
 torch.Size([2, 128, 512])
 
-The reads alone are in `fem.ops`, energies that attention descends on in `fem.energy`, whole language models in `fem.language_model`, weights of the authors' file in
-`fem.reference`, models of Hugging Face in `fem.huggingface`, and the lm-evaluation-harness in `fem.lm_eval`.
+The reads alone are in `fem.ops`, energies that attention descends on in `fem.energy`, whole language models in
+`fem.language_model`, weights of the authors' file in `fem.reference`, models of Hugging Face in `fem.huggingface`, and
+the lm-evaluation-harness in `fem.lm_eval`.
 """
 
 from fem import energy, ops

@@ -6,8 +6,8 @@ F is a function of one query q beside keys k_i that are held fixed; T is the tem
     product   E_i = -q.k_i                the same: what elastic is, up to |q|^2 / 2, where all keys are as long
     linear    E_i = -(q.k_i)^2 / (2 T)    F = sum_i w_i E_i: linear attention; with log_decay gated linear attention
 
-Shapes are [B, T, H, K], as in `fem.ops`; heads add up, the energy of a layer being the sum over H. Plain ATen for looking
-at, with Tq x Tk x K numbers at the most, not for speed. All of it can be differentiated. Wrong arguments are
+Shapes are [B, T, H, K], as in `fem.ops`; heads add up, the energy of a layer being the sum over H. Plain ATen for
+looking at, with Tq x Tk x K numbers at the most, not for speed. All of it can be differentiated. Wrong arguments are
 ValueErrors.
 
 Minus the gradient is attention whose values are its keys:

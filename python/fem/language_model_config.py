@@ -51,7 +51,7 @@ class LanguageModelConfig:
     ] = "fem"
     """What mixes the tokens of a block: a Free Energy Mixer, or plain attention and others to compare it with."""
     residual: Literal["plain", "gain", "momentum", "nesterov", "nesterov_query"] = "plain"
-    """How a block adds what its mixer says: x + y, with a learned factor, or by a velocity with learned coefficients."""
+    """How a block adds what its mixer says: x + y, with a learned factor, or by a velocity (docs/energy.md)."""
     curvature: Literal["key", "value", "diagonal", "isotropic"] | None = None
     """By which covariance newton (key, the default, or value) and newton_light (diagonal or isotropic) look."""
     rho: float = 0.0

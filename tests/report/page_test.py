@@ -210,7 +210,8 @@ class Committed(unittest.TestCase):
             self.assertEqual(fem("report", TREE / "experiments/energy/bridge", "--out", numbers).returncode, 0)
             sizes = []
             for measures in ("share", "share,drop,cosine"):
-                made = subprocess.run([python, script, numbers, "--measures", measures, "--out", out], capture_output=True)
+                words = [python, script, numbers, "--measures", measures, "--out", out]
+                made = subprocess.run(words, capture_output=True)
                 self.assertEqual(made.returncode, 0, made.stderr)
                 self.assertEqual(out.read_bytes()[1:4], b"PNG")
                 sizes.append(int.from_bytes(out.read_bytes()[16:20], "big"))  # its width
