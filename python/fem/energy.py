@@ -96,9 +96,7 @@ def energy_hessian_product(
     log_decay: Tensor | None = None,
 ) -> Tensor:
     """The Hessian of `energy` in the query times a direction [B, Tq, H, K], without making the Hessian."""
-    out: Tensor = torch.ops.fem.energy_hessian_product(
-        query, key, direction, potential, temperature, causal, log_decay
-    )
+    out: Tensor = torch.ops.fem.energy_hessian_product(query, key, direction, potential, temperature, causal, log_decay)
     return out
 
 
