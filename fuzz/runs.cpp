@@ -52,7 +52,7 @@ void report(const std::string& bytes) {
 void trainer_state(const std::string& bytes) {
   static const nlohmann::json now{{"task", "a"}, {"train", {{"steps", 1}}}};
   const TrainerState state = read_trainer_state(file_of(bytes, "trainer_state.json"));
-  check_same_run(state.identity, now);
+  check_same_run(state.identity, now, {});
 }
 
 void checksums(const std::string& bytes) { damage_in(file_of(bytes, "checksums").parent_path()); }

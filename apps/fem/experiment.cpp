@@ -107,6 +107,7 @@ void add_experiment_command(CLI::App& app, int& status) {
   add_energy_experiment(*experiment, status);
   add_ladder_experiment(*experiment, status);
   add_mad_experiment(*experiment, status);
+  add_tsf_experiment(*experiment, status);
 }
 
 }  // namespace fem

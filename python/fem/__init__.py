@@ -14,6 +14,7 @@ the lm-evaluation-harness in `fem.lm_eval`.
 from fem import energy, ops
 from fem._library import version
 from fem.config import FreeEnergyMixerConfig, LetterChoice
+from fem.forecaster import Forecaster
 from fem.language_model import GenerateOptions, LanguageModel, LanguageModelState
 from fem.language_model_config import LanguageModelConfig
 from fem.mixer import FreeEnergyMixer
@@ -25,6 +26,7 @@ __version__ = version()
 __all__ = [
     "ByteTokenizer",
     "Cache",
+    "Forecaster",
     "FreeEnergyMixer",
     "FreeEnergyMixerConfig",
     "GenerateOptions",

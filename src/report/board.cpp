@@ -86,7 +86,7 @@ Board board_of(const Study& study, const Claim* claim) {
   Board board{.column_axis = claim                   ? claim->column_axis
                              : study.axes.size() > 1 ? study.axes.back()
                                                      : "",
-              .measure = study.measure,
+              .measure = claim ? claim->measure : study.measure,  // a test's, say, where a validation chose
               .unit = known.unit,
               .scale = known.scale,
               .digits = static_cast<int>(known.digits),

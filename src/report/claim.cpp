@@ -42,9 +42,16 @@ bool has_axis(const Study& study, const std::string& axis) {
   return std::find(study.axes.begin(), study.axes.end(), axis) != study.axes.end();
 }
 
+bool has_measure(const Study& study, const std::string& measure) {
+  return study.measure == measure || std::any_of(study.rows.begin(), study.rows.end(), [&](const SweepRow& row) {
+           return std::any_of(row.measures.begin(), row.measures.end(),
+                              [&](const auto& known) { return known.first == measure; });
+         });
+}
+
 // How many of the claim's rows these results have; none if they are of something else.
 int64_t rows_of_claim(const Claim& claim, const Study& study) {
-  if (!has_axis(study, claim.row_axis) || study.measure != claim.measure) return 0;
+  if (!has_axis(study, claim.row_axis) || !has_measure(study, claim.measure)) return 0;
   if (!claim.column_axis.empty() && !has_axis(study, claim.column_axis)) return 0;
   const auto has_row = [&](const ClaimRow& row) { return has_label(study, claim.row_axis, row.label); };
   const auto has_column = [&](const ClaimColumn& column) { return has_label(study, claim.column_axis, column.label); };

@@ -102,6 +102,8 @@ class ForecastTask final : public Task {
     return out;
   }
 
+  json identity_defaults() const override { return to_json(ForecastOptions()); }
+
   void save(const fs::path& folder) const override { save_forecaster(folder, model_); }
 
   void load(const fs::path& folder) override {

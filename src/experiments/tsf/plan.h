@@ -1,0 +1,50 @@
+// The paper's Table 4: forecasts of public tables, as a grid of runs.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/windows.h"
+#include "experiments/mixer_rows.h"
+#include "train/sweep.h"
+
+namespace fem {
+
+// A public table, cut as published.
+struct TsfTable {
+  std::string name;  // its file is NAME.csv or NAME.csv.gz
+  int64_t columns;
+  SeriesSplit split;
+};
+const std::vector<TsfTable>& tsf_tables();
+// The published input of a horizon.
+int64_t tsf_input(int64_t horizon);
+
+struct TsfPlan {
+  std::string preset;
+  std::filesystem::path data;        // the folder of the tables
+  std::vector<MixerRow> mixers;      // on the backbone
+  std::vector<std::string> bodies;   // to compare with: dlinear, patches, inverted
+  std::vector<std::string> columns;  // "ETTh1 96"
+  std::vector<int64_t> seeds;
+
+  std::string table() const { return columns.front().substr(0, columns.front().find(' ')); }
+};
+
+TsfPlan tsf_preset(const std::string& name);
+
+// The same plan, one table at a time.
+std::vector<TsfPlan> by_table(const TsfPlan& plan);
+
+// Axes model and table, such as "softmax+CLTG" and "ETTh1 96". Throws one sentence if the plan cannot be run.
+Grid grid_of(const TsfPlan& plan);
+
+// "150 runs, at most 120,000 steps"
+std::string tsf_cost(const Grid& grid);
+
+// Test MSE of one table: a line for each model and one of ridge, mean over the seeds; a column for each horizon, and
+// their mean.
+std::string tsf_table(const TsfPlan& plan, const Grid& grid, const std::vector<SweepRow>& rows);
+
+}  // namespace fem
