@@ -68,7 +68,7 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "\n"
       "Examples:\n"
       "  fem experiment tsf --data data\n"
-      "  fem experiment tsf --mixers softmax --bodies dlinear --tables 'ETTh1 96,ETTh2 96'\n"
+      "  fem experiment tsf --bodies dlinear --tables 'ETTh1 96'\n"
       "  fem experiment tsf --from experiments/tsf   the table of what is there\n"
       "\n"
       "Ctrl-C saves all runs, and the same command goes on. Writes to a folder of each table in --out what fem sweep "

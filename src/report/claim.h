@@ -48,7 +48,8 @@ Claim load_claim(const std::filesystem::path& path);
 // Those that came with this program.
 std::vector<Claim> shipped_claims();
 
-// The claim that has these axes, one of these measures, a column of these and the most of these rows; none if none has any.
+// The claim that has these axes, one of these measures, a column of these and the most of these rows; none if none has
+// any.
 const Claim* claim_about(const Study& study, const std::vector<Claim>& claims);
 
 }  // namespace fem
