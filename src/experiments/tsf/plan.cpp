@@ -77,7 +77,7 @@ json training_of(const TsfPlan& plan, const TsfColumn& column, int64_t input) {
 json body_changes(const std::string& body) {
   if (body == "dlinear")
     return {{"model", {{"body", body}}},
-            {"train", {{"learning_rate", 5e-3}, {"weight_decay", 0.0}, {"clip", 0.0}, {"beta2", 0.999}}}};
+            {"train", {{"learning_rate", 1e-3}, {"weight_decay", 0.0}, {"clip", 0.0}, {"beta2", 0.999}}}};
   FEM_CHECK(body == "patches" || body == "inverted", "tsf: expected bodies dlinear, patches or inverted, got '", body,
             "'");
   return {{"model", {{"body", body}, {"block_mixer", "attention"}, {"mixer", {{"causal", false}}}}},
