@@ -127,7 +127,7 @@ class Forecast(TrainingCase):
         (self.folder / "copies").mkdir()
         words = [sys.executable, script, "ETTh1", "--from", "copies", "--to", "data"]
         for content, sentence in (
-            (None, "expected ETTh1.csv or ETTh1.csv.gz"),
+            (None, "ETTh1.csv or ETTh1.csv.gz"),
             ("date,OT\n", "not the published file"),
         ):
             if content:
