@@ -25,13 +25,17 @@ def fem(folder: Path, *words: object) -> str:
     return done.stdout
 
 
+def train_small(folder: Path, csv: str, run: str) -> None:
+    table().to_csv(folder / csv)
+    sets = [word for change in SMALL for word in ("--set", change)]
+    sizes = ("--horizon", 12, "--input", 48, "--epochs", 1)
+    fem(folder, "train", "--csv", csv, *sizes, "--target", "load", "--out", run, "--plain", *sets)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("forecast")
-    table().to_csv(folder / "table.csv")
-    sets = [word for change in SMALL for word in ("--set", change)]
-    sizes = ("--horizon", 12, "--input", 48, "--epochs", 1)
-    fem(folder, "train", "--csv", "table.csv", *sizes, "--target", "load", "--out", "run", "--plain", *sets)
+    train_small(folder, "table.csv", "run")
     return folder
 
 
