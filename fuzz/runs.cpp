@@ -1,6 +1,8 @@
 #include <nlohmann/json.hpp>
 
 #include "data/documents.h"
+#include "data/idx.h"
+#include "data/picture.h"
 #include "data/series.h"
 #include "evaluate/tasks.h"
 #include "io/checksums.h"
@@ -24,6 +26,10 @@ void series(const std::string& bytes) {
   const Series read = read_series({.csv = file_of(bytes, "series.csv")});
   read.stamp_text(read.rows() + 3);
 }
+
+void picture(const std::string& bytes) { fitted(read_picture(file_of(bytes, "picture.png")), 8, 8); }
+
+void idx(const std::string& bytes) { read_idx(file_of(bytes, "pictures"), 3); }
 
 void task(const std::string& bytes) { read_task(file_of(bytes, "task.jsonl")); }
 
@@ -63,7 +69,8 @@ const std::vector<Reader>& run_readers() {
   static const std::vector<Reader> readers{{"documents", documents}, {"task", task},
                                            {"metrics", metrics},     {"results", results},
                                            {"report", report},       {"trainer_state", trainer_state},
-                                           {"checksums", checksums}, {"series", series}};
+                                           {"checksums", checksums}, {"series", series},
+                                           {"picture", picture},     {"idx", idx}};
   return readers;
 }
 

@@ -1,13 +1,11 @@
 #include "data/csv.h"
 
 #include <csv.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 
+#include "data/packed_file.h"
 #include "util/check.h"
 #include "util/checksum.h"
 #include "util/grouped.h"
@@ -17,39 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kChunk = 1 << 16;
 constexpr size_t kLargestCell = 1 << 20;  // bytes; beyond it a quote is open
 constexpr size_t kMostCells = 1 << 17;    // of a row
-
-// zlib reads plain files as they are.
-class PackedOrPlain {
- public:
-  explicit PackedOrPlain(const fs::path& path) : name_(path.string()) {
-    std::error_code none;
-    errno = 0;
-    file_ = fs::is_directory(path, none) ? nullptr : gzopen(name_.c_str(), "rb");
-    FEM_CHECK(file_, "csv: ", name_, " cannot be read: ",
-              fs::is_directory(path, none) ? "it is a folder" : std::strerror(errno ? errno : EIO));
-  }
-  ~PackedOrPlain() { gzclose_r(file_); }
-  PackedOrPlain(const PackedOrPlain&) = delete;
-  PackedOrPlain& operator=(const PackedOrPlain&) = delete;
-
-  // The next bytes, none at the end.
-  std::string_view read() {
-    const int count = gzread(file_, buffer_.data(), static_cast<unsigned>(buffer_.size()));
-    int error = Z_OK;
-    const char* const what = gzerror(file_, &error);
-    FEM_CHECK(count >= 0 && (error == Z_OK || error == Z_STREAM_END), "csv: ", name_,
-              " is damaged, or its end is missing (gzip: ", what, ")");
-    return {buffer_.data(), static_cast<size_t>(count)};
-  }
-
- private:
-  const std::string name_;
-  gzFile file_;
-  std::vector<char> buffer_ = std::vector<char>(kChunk);
-};
 
 // libcsv calls back from C, which no exception may pass: cells are gathered here, and rows are handed on afterwards.
 struct Gathered {
@@ -115,7 +82,7 @@ std::string shown(const std::string& cell) {
 }
 
 CsvFile for_each_csv_row(const fs::path& path, const std::function<void(const CsvRow&, char)>& on_row) {
-  PackedOrPlain file(path);
+  PackedFile file(path, "csv");
   auto* const made = new csv_parser;
   FEM_CHECK(csv_init(made, CSV_STRICT | CSV_STRICT_FINI) == 0, "csv: the parser cannot be started");
   const std::unique_ptr<csv_parser, FreeParser> parser(made);
