@@ -49,6 +49,7 @@ std::unique_ptr<CLI::App> make_app(int& status) {
       "  fem info                               what this build runs on\n"
       "  fem train 1m-fem-softmax --data a.txt  a language model of your text\n"
       "  fem forecast train --csv table.csv     the next rows of your table\n"
+      "  fem classify train --data pictures     what is on your pictures\n"
       "  fem experiment argmax --preset demo    the paper's argmax claim\n"
       "  fem bench read --shapes S1,S2          the read against torch's attention\n"
       "\n"
@@ -65,6 +66,7 @@ std::unique_ptr<CLI::App> make_app(int& status) {
   add_eval_command(*app);
   add_generate_command(*app);
   add_forecast_command(*app);
+  add_classify_command(*app);
   add_experiment_command(*app, status);
   add_report_command(*app);
   add_bench_command(*app);

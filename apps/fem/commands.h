@@ -20,6 +20,7 @@ void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_forecast_command(CLI::App& app);
+void add_classify_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_completion_command(CLI::App& app);  // the last: it knows those that were added to app
 void add_experiment_command(CLI::App& app, int& status);

@@ -5,6 +5,7 @@
 #include "fem/energy.h"
 #include "fem/forecaster.h"
 #include "fem/generate.h"
+#include "fem/image_classifier.h"
 #include "fem/io/mixer_file.h"
 #include "fem/io/model_folder.h"
 #include "fem/io/safetensors.h"

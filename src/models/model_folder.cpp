@@ -8,6 +8,7 @@
 #include "io/checkpoint_folders.h"
 #include "io/checksums.h"
 #include "io/forecaster_config.h"
+#include "io/image_classifier_config.h"
 #include "io/json.h"
 #include "io/language_model_config.h"
 #include "io/safetensors_header.h"
@@ -121,6 +122,28 @@ ForecasterFile read_forecaster(const fs::path& folder) {
 Forecaster load_forecaster(const fs::path& folder) {
   const ForecasterFile file = read_forecaster(folder);
   Forecaster model(file.options);
+  adopt(*model, file.parameters, folder);
+  return model;
+}
+
+void save_image_classifier(const fs::path& folder, const ImageClassifier& model) {
+  save_model(folder, *model, image_classifier_config(model->options));
+}
+
+ImageClassifierOptions load_image_classifier_options(const fs::path& folder) {
+  return read_model_options(folder, "fem classify train", options_of_image_classifier_config);
+}
+
+ImageClassifierFile read_image_classifier(const fs::path& folder) {
+  ImageClassifierFile file{load_image_classifier_options(folder), {}};
+  file.parameters =
+      read_parameters(folder, file.options.n_layer, [&] { return image_classifier_parameters(file.options); });
+  return file;
+}
+
+ImageClassifier load_image_classifier(const fs::path& folder) {
+  const ImageClassifierFile file = read_image_classifier(folder);
+  ImageClassifier model(file.options);
   adopt(*model, file.parameters, folder);
   return model;
 }

@@ -25,4 +25,12 @@ struct ForecasterFile {
 
 ForecasterFile read_forecaster(const std::filesystem::path& folder);
 
+// And of an image classifier.
+struct ImageClassifierFile {
+  ImageClassifierOptions options;
+  std::map<std::string, at::Tensor> parameters;
+};
+
+ImageClassifierFile read_image_classifier(const std::filesystem::path& folder);
+
 }  // namespace fem

@@ -5,6 +5,7 @@
 #include "io/options_json.h"
 #include "tasks/argmax/task.h"
 #include "tasks/forecast/task.h"
+#include "tasks/images/task.h"
 #include "tasks/language.h"
 #include "tasks/mad/task.h"
 
@@ -13,7 +14,8 @@ namespace fem {
 using nlohmann::json;
 
 const std::vector<const TaskEntry*>& all_tasks() {
-  static const std::vector<const TaskEntry*> tasks{&language_entry(), &argmax_entry(), &mad_entry(), &forecast_entry()};
+  static const std::vector<const TaskEntry*> tasks{&language_entry(), &argmax_entry(), &mad_entry(), &forecast_entry(),
+                                                   &images_entry()};
   return tasks;
 }
 

@@ -2,14 +2,12 @@
 
 import json
 import math
-import signal
 import subprocess
 import sys
-import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from training import TrainingCase, main, words_of
+from training import TrainingCase, main
 
 SMALL = ("model.n_embd=16", "model.n_head=2", "model.n_layer=1", "model.mixer.conv_hidden=4")
 SETS = [word for change in SMALL for word in ("--set", change)]
@@ -80,21 +78,9 @@ class Forecast(TrainingCase):
         self.assertFalse((self.folder / "run/forecast.png").exists())
 
     def test_a_killed_run_goes_on_as_if_it_had_not_been(self):
+        sizes = ("--csv", "table.csv", "--horizon", 12, "--input", 48, "--epochs", 2)
         slow = ("--set", "train.checkpoint_every=1", "--set", "train.steps=60")
-        self.assertEqual(self.train("whole", *slow).returncode, 0)
-        process = subprocess.Popen(
-            words_of("forecast", "train", "--csv", "table.csv", "--horizon", 12, "--input", 48, "--epochs", 2, "--out",
-                     "killed", *SETS, *slow),
-            cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        while self.steps_saved("killed") < 5 and process.poll() is None:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        resumed = self.fem("forecast", "train", "--out", "killed", "--resume", "--plain")
-        self.assertEqual(resumed.returncode, 0, resumed.stderr)
-        self.assertEqual(self.weights("killed"), self.weights("whole"))
-        self.assertEqual(self.result("killed"), self.result("whole"))
+        self.assert_killed_and_resumed("forecast", (*sizes, *SETS, *slow))
 
     def test_bad_tables_are_refused_and_nothing_is_written(self):
         head, *rows = table().splitlines()

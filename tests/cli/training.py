@@ -136,6 +136,23 @@ class TrainingCase(unittest.TestCase):
         self.await_file(self.folder / out / "tensorboard")
         return process
 
+    def assert_killed_and_resumed(self, command, words):
+        """`fem COMMAND train WORDS --out ...`, killed after some steps, must leave what an unbroken run does."""
+        whole = self.fem(command, "train", *words, "--out", "whole")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        process = subprocess.Popen(
+            words_of(command, "train", *words, "--out", "killed"),
+            cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        while self.steps_saved("killed") < 5 and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        resumed = self.fem(command, "train", "--out", "killed", "--resume", "--plain")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertEqual(self.weights("killed"), self.weights("whole"))
+        self.assertEqual(self.result("killed"), self.result("whole"))
+
     def await_file(self, path, written=False):
         deadline = time.monotonic() + 60
         while not (path.exists() and (not written or path.read_text())) and time.monotonic() < deadline:

@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "fem/io/model_folder.h"
-#include "fem/io/safetensors.h"
 #include "io/temporary_folder.h"
-#include "parallel/ranks.h"
 #include "support/error_text.h"
 #include "tasks/forecast/data.h"
 #include "tasks/forecast/report.h"
 #include "tasks/forecast/task.h"
+#include "tasks/runs_of_a_task.h"
 #include "train/trainer.h"
 
 namespace fem {
@@ -114,37 +113,12 @@ TEST_F(ForecastTasks, EveryEpochReadsEveryWindowOnce) {
 }
 
 TEST_F(ForecastTasks, TwoProcessesMeasureAndLearnAsOne) {
-  const auto figures = [&](const std::shared_ptr<ProcessGroup>& group) {
-    const auto own = task(options());
-    Trainer trainer(*own, training(), group);
-    std::vector<double> found;
-    for (int i = 0; i < 3; ++i) found.push_back(trainer.step().loss);
-    for (const auto& [name, value] : trainer.validate(true)) found.push_back(value);
-    return found;
-  };
-  const std::vector<double> one = figures(alone());
-  testing::run_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {
-    const std::vector<double> two = figures(group);
-    for (size_t i = 0; i < one.size(); ++i)
-      if (std::abs(two[i] - one[i]) > 1e-4 * std::abs(one[i]))
-        throw std::runtime_error("figure " + std::to_string(i) + " differs");
-  });
+  testing::expect_two_processes_do_as_one([&] { return task(options()); }, training());
 }
 
 TEST_F(ForecastTasks, InterruptedAndResumedEqualsUninterruptedBitForBit) {
   const ForecastOptions of = options({}, {{"dropout", 0.2}});
-  const auto of_whole = task(of), of_first = task(of), of_second = task(of);
-  Trainer whole(*of_whole, training(), alone()), first(*of_first, training(), alone()),
-      second(*of_second, training(), alone());
-  for (int i = 0; i < 8; ++i) whole.step();
-  for (int i = 0; i < 5; ++i) first.step();
-  first.save(folder / "run");
-  second.load(folder / "run");
-  for (int i = 0; i < 3; ++i) second.step();
-  whole.save(folder / "whole");
-  second.save(folder / "second");
-  EXPECT_EQ(read(folder / "whole" / "model.safetensors"), read(folder / "second" / "model.safetensors"));
-  EXPECT_EQ(read(folder / "whole" / "optimizer.safetensors"), read(folder / "second" / "optimizer.safetensors"));
+  testing::expect_resumed_bit_for_bit([&] { return task(of); }, training(), folder);
 }
 
 TEST_F(ForecastTasks, GoOnOnlyWithTheirTable) {

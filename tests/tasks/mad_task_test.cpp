@@ -1,14 +1,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "fem/io/safetensors.h"
 #include "io/temporary_folder.h"
-#include "parallel/ranks.h"
 #include "support/error_text.h"
 #include "tasks/mad/data.h"
 #include "tasks/mad/generator.h"
 #include "tasks/mad/model.h"
 #include "tasks/mad/task.h"
+#include "tasks/runs_of_a_task.h"
 #include "train/trainer.h"
 
 namespace fem {
@@ -97,41 +96,13 @@ TEST_F(Mad, TheDecoderReadsOnlyTheLastHiddenState) {
 }
 
 TEST_F(Mad, TwoProcessesMeasureAndLearnAsOne) {
-  const MadOptions options = small_mad(MadKind::kInContextRecall);
-  const auto figures = [&](const std::shared_ptr<ProcessGroup>& group) {
-    const auto task = mad_task(options, mad_training());
-    Trainer trainer(*task, mad_training(), group);
-    std::vector<double> found;
-    for (int i = 0; i < 3; ++i) found.push_back(trainer.step().loss);
-    for (const auto& [name, value] : trainer.validate(true)) found.push_back(value);
-    return found;
-  };
-  const std::vector<double> one = figures(one_process());
-  testing::run_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {
-    const std::vector<double> two = figures(group);
-    for (size_t i = 0; i < one.size(); ++i)
-      if (std::abs(two[i] - one[i]) > 1e-4 * std::abs(one[i]))
-        throw std::runtime_error("figure " + std::to_string(i) + " differs");
-  });
+  testing::expect_two_processes_do_as_one([] { return mad_task(small_mad(MadKind::kInContextRecall), mad_training()); },
+                                          mad_training());
 }
 
 TEST_F(Mad, InterruptedAndResumedEqualsUninterruptedBitForBit) {
-  const MadOptions options = small_mad(MadKind::kFuzzyRecall);
-  const auto of_whole = mad_task(options, mad_training()), of_first = mad_task(options, mad_training()),
-             of_second = mad_task(options, mad_training());
-  Trainer whole(*of_whole, mad_training(), one_process()), first(*of_first, mad_training(), one_process()),
-      second(*of_second, mad_training(), one_process());
-  for (int i = 0; i < 8; ++i) whole.step();
-  for (int i = 0; i < 5; ++i) first.step();
-  first.save(folder / "run");
-  second.load(folder / "run");
-  for (int i = 0; i < 3; ++i) second.step();
-  whole.save(folder / "whole");
-  second.save(folder / "second");
-  const auto a = load_safetensors(folder / "whole" / "model.safetensors").tensors;
-  const auto b = load_safetensors(folder / "second" / "model.safetensors").tensors;
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  testing::expect_resumed_bit_for_bit([] { return mad_task(small_mad(MadKind::kFuzzyRecall), mad_training()); },
+                                      mad_training(), folder);
 }
 
 TEST(MadRecipes, AreRefusedWithASentence) {

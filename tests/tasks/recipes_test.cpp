@@ -78,8 +78,9 @@ using testing::fails_with;
 TEST(Recipes, NameTheirTaskOrAreLanguageModels) {
   EXPECT_STREQ(recipe_from_json(json::object()).task->name, "language");
   EXPECT_STREQ(recipe_from_json({{"task", "argmax"}}).task->name, "argmax");
-  EXPECT_TRUE(fails_with("expected task to be one of \"language\", \"argmax\", \"mad\", \"forecast\", got \"chess\"",
-                         [] { recipe_from_json({{"task", "chess"}}); }));
+  EXPECT_TRUE(fails_with(
+      "expected task to be one of \"language\", \"argmax\", \"mad\", \"forecast\", \"images\", got \"chess\"",
+      [] { recipe_from_json({{"task", "chess"}}); }));
 }
 
 TEST(Recipes, WithAVocabularyNeedItsTokenizerNamed) {

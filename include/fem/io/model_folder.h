@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "fem/forecaster.h"
+#include "fem/image_classifier.h"
 #include "fem/language_model.h"
 
 namespace fem {
@@ -18,6 +19,10 @@ LanguageModelOptions load_language_model_options(const std::filesystem::path& fo
 void save_forecaster(const std::filesystem::path& folder, const Forecaster& model);
 Forecaster load_forecaster(const std::filesystem::path& folder);
 ForecasterOptions load_forecaster_options(const std::filesystem::path& folder);
+
+void save_image_classifier(const std::filesystem::path& folder, const ImageClassifier& model);
+ImageClassifier load_image_classifier(const std::filesystem::path& folder);
+ImageClassifierOptions load_image_classifier_options(const std::filesystem::path& folder);
 
 // The newest checkpoint if folder is a training run (it has checkpoints/step-N), else folder itself. A folder that is
 // both is refused.

@@ -9,7 +9,7 @@
 #include "data/csv.h"
 #include "fem/io/model_folder.h"
 #include "tasks/forecast/task.h"
-#include "train/run_folder.h"
+#include "tasks/trained_model.h"
 #include "util/check.h"
 #include "util/table.h"
 
@@ -17,12 +17,6 @@ namespace fem {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The recipe of the run that a checkpoint is of; null for a model folder by itself.
-nlohmann::json recipe_around(const fs::path& model) {
-  const fs::path checkpoints = fs::canonical(model).parent_path();
-  return checkpoints.filename() == "checkpoints" ? recipe_of_run(checkpoints.parent_path()) : nlohmann::json();
-}
 
 std::string shortest(double value) {
   char written[32];
@@ -42,15 +36,12 @@ std::vector<double> deviations_of_targets(const ForecasterOptions& model) {
 }  // namespace
 
 TrainedForecaster load_trained_forecaster(const fs::path& place, const fs::path& csv) {
-  std::error_code none;
-  const fs::path best = place / "best";
-  const fs::path folder = fs::is_directory(best, none) ? fs::canonical(best) : model_folder(place);
-  TrainedForecaster trained{load_forecaster(folder), folder, {}};
-  const nlohmann::json recipe = recipe_around(folder);
-  if (recipe.is_object() && recipe.value("task", nlohmann::json()) == forecast_entry().name)
-    trained.data = forecast_options_from_json(recipe).data;
+  const TrainedFolder found = trained_folder(place, forecast_entry().name);
+  TrainedForecaster trained{load_forecaster(found.folder), found.folder, {}};
+  if (found.recipe.is_object()) trained.data = forecast_options_from_json(found.recipe).data;
   FEM_CHECK(!csv.empty() || !trained.data.csv.empty(), "forecast: ", place.string(),
             " is a model without its run: name the table with --csv");
+  std::error_code none;
   if (!csv.empty() && fs::weakly_canonical(csv, none) != fs::weakly_canonical(trained.data.csv, none)) {
     trained.data.csv = csv;
     trained.data.train_rows = trained.data.validation_rows = trained.data.test_rows = 0;

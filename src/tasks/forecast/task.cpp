@@ -12,6 +12,7 @@
 #include "io/language_model_config.h"
 #include "io/options_json.h"
 #include "tasks/forecast/data.h"
+#include "tasks/trained_model.h"
 #include "util/table.h"
 
 namespace fem {
@@ -108,18 +109,7 @@ class ForecastTask final : public Task {
 
   void load(const fs::path& folder) override {
     const Forecaster saved = load_forecaster(folder);
-    const json was = to_json(saved->options), is = to_json(model_->options);
-    for (const auto& [name, value] : is.items())
-      FEM_CHECK(name == "dropout" || name == "mixer" || was.value(name, json()) == value, "forecast: model.", name,
-                " is ", was.value(name, json()).dump(), " in ", folder.string(), ", but ", value.dump(),
-                " here; take the table and the recipe of that model");
-    const at::NoGradGuard no_grad;
-    const auto stored = saved->named_parameters();
-    for (auto& own : model_->named_parameters()) {
-      FEM_CHECK(stored.contains(own.key()) && stored[own.key()].sizes() == own->sizes(), "forecast: ", folder.string(),
-                " is of another mixer than the recipe; take the recipe of that model");
-      own->copy_(stored[own.key()]);
-    }
+    take_parameters(*model_, to_json(model_->options), *saved, to_json(saved->options), "forecast", folder);
   }
 
   std::pair<std::string, int64_t> units_of_a_row() const override { return {"windows", 1}; }

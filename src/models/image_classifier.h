@@ -1,0 +1,30 @@
+#pragma once
+
+#include <vector>
+
+#include "fem/image_classifier.h"
+#include "models/backbone.h"
+
+namespace fem {
+
+// An image classifier as a function, bound to weights that somebody else holds.
+class BoundImageClassifier {
+ public:
+  // weights in the order of image_classifier_parameters(options).
+  BoundImageClassifier(const ImageClassifierOptions& options, const std::vector<at::Tensor>& weights);
+
+  at::Tensor logits(const at::Tensor& pictures, bool training, Trace* trace = nullptr) const;
+  at::Tensor predict(const at::Tensor& pixels) const;
+  at::Tensor standardised(const at::Tensor& pixels) const;
+
+  const ImageClassifierOptions options;
+
+ private:
+  at::Tensor patches_of(const at::Tensor& pictures) const;
+
+  at::Tensor embedding_, embedding_bias_, class_token_, position_, head_, head_bias_;
+  BoundBackbone backbone_;
+  at::Tensor mean_, deviation_;  // [channels, 1, 1]
+};
+
+}  // namespace fem
