@@ -26,6 +26,7 @@ void add_completion_command(CLI::App& app);  // the last: it knows those that we
 void add_experiment_command(CLI::App& app, int& status);
 void add_cost_experiment(CLI::App& experiment);
 void add_energy_experiment(CLI::App& experiment, int& status);
+void add_images_experiment(CLI::App& experiment, int& status);
 void add_ladder_experiment(CLI::App& experiment, int& status);
 void add_mad_experiment(CLI::App& experiment, int& status);
 void add_tsf_experiment(CLI::App& experiment, int& status);

@@ -105,6 +105,7 @@ void add_experiment_command(CLI::App& app, int& status) {
   add_argmax(*experiment);
   add_cost_experiment(*experiment);
   add_energy_experiment(*experiment, status);
+  add_images_experiment(*experiment, status);
   add_ladder_experiment(*experiment, status);
   add_mad_experiment(*experiment, status);
   add_tsf_experiment(*experiment, status);
