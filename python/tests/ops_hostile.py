@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import ops_cases
 import torch
-from fem import LanguageModel
+from fem import Forecaster, LanguageModel
 from ops_cases import CASES, Case, gradient_operator, uniform
 from small_models import model_config
 from support import WIDTH, small_config
@@ -78,7 +78,7 @@ def valid_calls(folder: Path) -> list[Valid]:
         calls.append(Valid(case.id, case.run, lambda case=case: case.arguments(torch.float32, TOKENS)))
         if case.op + "_backward" in registered():
             calls.append(Valid(f"{case.id} backward", operator(case.op + "_backward"), of_gradient(case)))
-    return [*calls, *project_calls(), *energy_calls(), *layer_calls(folder)]
+    return [*calls, *project_calls(), *energy_calls(), *forecaster_calls(folder), *layer_calls(folder)]
 
 
 def energy_calls() -> list[Valid]:
@@ -96,6 +96,31 @@ def energy_calls() -> list[Valid]:
     table = [("energy", arguments), ("energy", gated), ("energy_gradient", arguments)]
     table += [("energy_hessian_product", along), ("newton_step", arguments)]
     return [Valid(f"{name} {given.__name__}", operator(name), given) for name, given in table]
+
+
+def forecaster_calls(folder: Path) -> list[Valid]:
+    table = {"columns": ["a", "b"], "targets": ["a"], "mean": [0.0, 1.0], "deviation": [1.0, 2.0]}
+    sizes = {"horizon": 3, "input": TOKENS, "n_embd": 16, "n_head": 2, "n_layer": 1, "mlp_width": 24}
+    Forecaster(**table, **sizes, mixer={"conv_hidden": 4}).save_pretrained(folder / "forecaster")
+    weights, config = operator("load_forecaster")(str(folder / "forecaster"))
+
+    def parameters() -> list[Tensor]:
+        return [weights[name].clone() for name in operator("forecaster_parameters")(config)[0]]
+
+    def values(dtype: torch.dtype) -> Tensor:
+        torch.manual_seed(1)
+        return torch.randn(2, TOKENS, 2, dtype=dtype)
+
+    of: dict[str, Callable[[], Arguments]] = {
+        "forecast": lambda: {"windows": values(torch.float32), "parameters": parameters(), "config": config},
+        "forecast_values": lambda: {"values": values(torch.float64), "parameters": parameters(), "config": config},
+        "forecaster_parameters": lambda: {"config": config},
+        "initialize_forecaster": lambda: {"parameters": parameters(), "config": config},
+        "forecaster_options": lambda: {"config": config},
+        "forecaster_file": lambda: {"config": config},
+        "load_forecaster": lambda: {"folder": str(folder / "forecaster")},
+    }
+    return [Valid(name, operator(name), arguments) for name, arguments in of.items()]
 
 
 def project_calls() -> list[Valid]:
