@@ -100,6 +100,8 @@ class ImageTask final : public Task {
     return out;
   }
 
+  json identity_defaults() const override { return to_json(ImageOptions()); }
+
   void save(const fs::path& folder) const override { save_image_classifier(folder, model_); }
 
   void load(const fs::path& folder) override {
