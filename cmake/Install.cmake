@@ -13,7 +13,8 @@ install(FILES ${CMAKE_BINARY_DIR}/femConfig.cmake ${CMAKE_BINARY_DIR}/femConfigV
 function(fem_install_shared_files destination)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs DESTINATION ${destination} ${ARGN})
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts DESTINATION ${destination} ${ARGN}
-    FILES_MATCHING PATTERN "plot_*.py" PATTERN "report*.py" PATTERN "report.css" PATTERN "palette.py" PATTERN "jsonl.py")
+    FILES_MATCHING PATTERN "plot_*.py" PATTERN "report*.py" PATTERN "report.css" PATTERN "html_page.*" PATTERN "inspect*"
+    PATTERN "palette.py" PATTERN "jsonl.py")
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/experiments DESTINATION ${destination} ${ARGN}
     FILES_MATCHING PATTERN "claim.toml")
 endfunction()

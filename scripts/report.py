@@ -5,12 +5,13 @@ Everything that is computed or worded is in the numbers; this only shows it."""
 
 import argparse
 import json
-import os
 import sys
 from html import escape
 from pathlib import Path
 
+import html_page
 import report_figures as figures
+from html_page import tag
 
 # The page's own script: draws every chart, and lets a legend choose which curves are shown.
 DRAW = """
@@ -33,7 +34,7 @@ for (const legend of document.querySelectorAll("fieldset"))
 Promise.all(charts.filter((chart) => !chart.closest("details")).map(draw))
   .then(() => document.documentElement.setAttribute("data-drawn", views.size));
 """
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
+SCRIPTS = "'unsafe-inline' 'unsafe-eval'"  # the latter is Vega's
 MOST_SHOWN = 8  # curves that a chart shows at first
 
 
@@ -51,11 +52,6 @@ def library() -> str:
 def data(value) -> str:
     """JSON that no script element ends in."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-
-
-def tag(name: str, *content: str, **attributes: str) -> str:
-    text = "".join(f' {key.strip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
-    return f"<{name}{text}>{''.join(content)}</{name}>"
 
 
 def again(command: str) -> str:
@@ -321,15 +317,6 @@ def contents(studies: list[dict]) -> str:
 
 def page(numbers: dict) -> str:
     studies = [{**study, "again": f"fem report {study['place']} --out page.html"} for study in numbers["studies"]]
-    style = (Path(__file__).parent / "report.css").read_text()
-    head = (
-        '<meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        + tag("title", escape(numbers["title"]))
-        + tag("style", style)
-    )
     versions = ", ".join(f"{name} {version}" for name, version in numbers["versions"].items())
     intro = (
         "Every figure below comes from records of runs, and stands beside the command that makes it again. "
@@ -343,14 +330,11 @@ def page(numbers: dict) -> str:
         + tag("script", library())
         + tag("script", DRAW)
     )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+    return html_page.document(numbers["title"], SCRIPTS, html_page.part("report.css"), body)
 
 
 def main(numbers: Path, out: Path) -> None:
-    text = page(json.loads(numbers.read_text()))
-    part = out.with_name(out.name + ".part")
-    part.write_text(text)
-    os.replace(part, out)
+    html_page.write(out, page(json.loads(numbers.read_text())))
 
 
 if __name__ == "__main__":

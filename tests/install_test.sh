@@ -25,7 +25,9 @@ grep -q "A sample:" train.txt || die "training did not end with a sample: $(cat 
 grep -q "500k-fem-softmax" error.txt || die "the error does not name the recipes: $(cat error.txt)"
 "$fem" report "$1/experiments/lm" --out lm.json > report.txt
 grep -q "^Language models" report.txt || die "the claims of the experiments were not installed: $(cat report.txt)"
-[ -f "$work/fem/share/fem/scripts/report.py" ] && [ -f "$work/fem/share/fem/scripts/report.css" ] || die "the page of fem report was not installed"
+for file in "$1"/scripts/{report,html_page,inspect}*.{py,css,js,html}; do
+  [ ! -f "$file" ] || [ -f "$work/fem/share/fem/scripts/$(basename "$file")" ] || die "$(basename "$file") of a page was not installed"
+done
 rm -rf "$work/without"
 cp -r "$work/fem" "$work/without"
 rm -r "$work/without/share"

@@ -10,11 +10,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from browser import Browser, find_chromium
 from made_up import write_sweep
 
 FEM, PICTURES = "", None
 TREE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TREE / "tests/support"))
+from browser import Browser, find_chromium  # noqa: E402
+
 PHONE = 390
 BOARDS = """[...document.querySelectorAll("section")].map((section) =>
   [...section.querySelectorAll("table.board tbody tr")].map((row) => ({

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 SECONDS = 60  # that an answer may take
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38,
+        "ArrowRight": 39, "ArrowDown": 40}  # fmt: skip
 
 
 def find_chromium() -> str | None:
@@ -107,6 +109,25 @@ class Browser:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the charts of {page} were not drawn; {self.complaints()}")
             time.sleep(0.05)
+
+    def press(self, key: str) -> None:
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        pressed = {"key": key, "windowsVirtualKeyCode": KEYS[key]}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **pressed)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **pressed)
+
+    def point(self, selector: str, x: float = 0.5, y: float = 0.5, click: bool = False) -> None:
+        """The mouse goes to a place in an element, as shares of its width and height."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        box = self.evaluate(
+            f"(({{left, top, width, height}}) => [left + {x} * width, top + {y} * height])"
+            f"(({found}.scrollIntoView({{block: 'center'}}), {found}.getBoundingClientRect()))"
+        )
+        place = {"x": box[0], "y": box[1]}
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+        if click:
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
 
     def complaints(self) -> list[str]:
         """What a console would show of the page since it was opened: errors, warnings, exceptions."""

@@ -1,0 +1,103 @@
+// What is looked at, which the page's address holds, and what changes it.
+
+const numbers = await unpack(at("numbers").textContent).then((bytes) => new Numbers(bytes)).catch((problem) => {
+  at("problem").hidden = false;
+  at("problem").textContent = `The numbers of this page could not be unpacked (${problem.message}): a browser of 2023 or later can.`;
+  throw problem;
+});
+const {about} = numbers;
+const START = {...about.opens_at, colour: "disagree", sort: "channel", all: false};
+
+// Of an address what has a meaning; the rest is as the page opens.
+function stateOf(hash) {
+  const given = new URLSearchParams(hash.replace(/^#/, ""));
+  const whole = (name, end) => (/^\d{1,9}$/.test(given.get(name) ?? "") && +given.get(name) < end ? +given.get(name) : undefined);
+  const among = (name, table) => (Object.hasOwn(table, (given.get(name) ?? "").replace("-", "")) ? given.get(name) : undefined);
+  const found = {
+    row: numbers.rowOf.get(whole("token", numbers.tokens)), layer: whole("layer", numbers.layers), head: whole("head", numbers.heads),
+    colour: Object.hasOwn(COLOURS, given.get("colour") ?? "") ? given.get("colour") : undefined,
+    sort: among("sort", COLUMNS), all: given.has("all") ? given.get("all") === "1" : undefined,
+  };
+  return {...START, ...Object.fromEntries(Object.entries(found).filter(([, value]) => value !== undefined))};
+}
+
+function addressOf({row, layer, head, colour, sort, all}) {
+  const words = {token: numbers.rows[row], layer, head};
+  if (colour !== START.colour) words.colour = colour;
+  if (sort !== START.sort) words.sort = sort;
+  if (all) words.all = 1;
+  return "#" + new URLSearchParams(words);
+}
+
+let state = stateOf(location.hash);
+let settling = 0;
+
+// A choice is a step of the browser's history; a run of keys is one (browsers refuse hundreds of steps in seconds).
+function go(change, isKey = false) {
+  state = {...state, ...change};
+  show();
+  clearTimeout(settling);
+  if (isKey) settling = setTimeout(() => history.replaceState(null, "", addressOf(state)), 250);
+  else history.pushState(null, "", addressOf(state));
+}
+
+const cells = buildTokens(numbers, (row, isKey) => go({row}, isKey));
+const readingPicture = new Picture(at("reading"), () => "");
+const mapPicture = new Picture(at("map"), () => "", (layer, token) => {
+  const near = (a, b) => Math.abs(numbers.rows[a] - token) - Math.abs(numbers.rows[b] - token);
+  go({layer, row: numbers.rows.map((_, row) => row).sort(near)[0]});
+});
+
+function build() {
+  document.title = `${about.title} – selection microscope`;
+  at("title").textContent = about.title;
+  at("command").textContent = about.command;
+  at("about").textContent = [`mixer ${about.mixer}`, `prior ${about.prior}`, `dialect ${about.dialect}`,
+    about.causal ? "causal" : "looks both ways", plural(numbers.layers, "layer"), plural(numbers.heads, "head"),
+    `${plural(numbers.channels, "channel")} a head`, plural(numbers.tokens, "token")].join(" · ");
+  at("notes").replaceChildren(...about.notes.map((note) => make("li", {}, note)));
+  at("tokens-note").textContent = "Choose one by a click or by the arrow keys. " + (numbers.rows.length < numbers.tokens
+    ? `The ${grouped(numbers.rows.length)} underlined ones are shown whole; the others have their colour only.` : "");
+  const count = (end) => Array.from({length: end}, (_, place) => [place, String(place)]);
+  const options = {layer: count(numbers.layers), head: count(numbers.heads),
+    colour: Object.entries(COLOURS).map(([key, {title}]) => [key, title])};
+  for (const [name, all] of Object.entries(options)) {
+    at(name).append(...all.map(([value, text]) => make("option", {value: String(value)}, text)));
+    at(name).addEventListener("change", () => go({[name]: name === "colour" ? at(name).value : +at(name).value}));
+  }
+  at("controls").addEventListener("submit", (event) => event.preventDefault());
+  at("all").addEventListener("change", () => go({all: at("all").checked}));
+  at("tokens").addEventListener("pointerover", (event) => tell(event.target.closest(".token")?.told ?? "", event.clientX, event.clientY));
+  at("tokens").addEventListener("pointerleave", () => tell(""));
+  buildChannels((key) => go({sort: state.sort === key ? `-${key}` : key}));
+  buildPlaces(numbers);
+  buildLayers(numbers, (layer) => go({layer}));
+}
+
+function show() {
+  const reading = numbers.reading(state);
+  for (const name of ["layer", "head", "colour"]) at(name).value = state[name];
+  const order = sorted(reading.channels, state.sort);
+  showFacts(numbers, state, reading);
+  showTokens(numbers, cells, state, reading);
+  showReading(numbers, readingPicture, state, reading, order);
+  showChannels(numbers, state, reading, order);
+  showMap(numbers, mapPicture, state, reading);
+  showHistogram(numbers, state);
+}
+
+build();
+document.querySelector("main").hidden = false;
+show();
+window.addEventListener("hashchange", () => {
+  state = stateOf(location.hash);
+  show();
+});
+let width = document.documentElement.clientWidth;
+window.addEventListener("resize", () => {
+  if (width === document.documentElement.clientWidth) return;
+  width = document.documentElement.clientWidth;
+  show();
+});
+for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", show);
+document.documentElement.dataset.drawn = String(numbers.rows.length);

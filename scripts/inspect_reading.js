@@ -1,0 +1,231 @@
+// One token in one layer and head: the strip to choose it from, what it reads, and its channels as a table.
+
+const quoted = (numbers, token) => `“${short(seen(numbers.about.tokens[token]))}”`;
+const named = (numbers, token) => `token ${grouped(token)} ${quoted(numbers, token)}`;
+
+// What tokens can be coloured by: values(numbers, state, reading) has a number for every token; everywhere: in every layer.
+const COLOURS = {
+  disagree: {
+    title: "channels that disagree", tells: (value) => `${share(value)} of channels choose another token than the prior`,
+    everywhere: true, values: (numbers, {layer}) => numbers.read("map_disagree", layer), scale: () => scale("share of channels", 0, 1),
+  },
+  kl: {
+    title: "nats spent", tells: (value) => `${figure(value)} nats spent, mean over channels`,
+    everywhere: true, values: (numbers, {layer}) => numbers.read("map_kl", layer),
+    scale: (numbers) => scale("nats, mean over channels", 0, largestOf(numbers.read("map_kl"))),
+  },
+  rank: {
+    title: "effective rank", tells: (value) => `effective rank ${figure(value)}, mean over heads`,
+    everywhere: true, values: (numbers, {layer}) => numbers.read("map_rank", layer),
+    scale: (numbers) => scale("effective rank, mean over heads", 1, largestOf(numbers.read("map_rank"))),
+  },
+  prior: {
+    title: "prior of the chosen token", tells: (value) => `prior ${figure(value)}`,
+    values: (numbers, state, reading) => reading.prior, scale: WEIGHT,
+  },
+  chosen: {
+    title: "channels that chose it", tells: (value) => `chosen by ${plural(value, "channel")}`,
+    values: (numbers, state, reading) => reading.chosen, scale: (numbers) => scale("channels", 0, numbers.channels),
+  },
+};
+// What stands below a picture: a patch is known by its number.
+const axisOf = ({about}) => about.tokens.map((label, token) => (about.grid ? String(token) : seen(label)));
+const largestOf = (values) => values.reduce((a, b) => (b > a ? b : a), 0);
+
+// The tokens as text, segments or patches over a picture; those in `rows` are radio buttons, the others are only seen.
+function buildTokens(numbers, choose) {
+  const {kind, tokens, grid, picture} = numbers.about;
+  const strip = at("tokens");
+  strip.className = kind;
+  const some = numbers.rows.length < tokens.length;
+  strip.classList.toggle("some", some);
+  const cells = tokens.map((label, token) => {
+    const text = seen(label).split(/(^[␣⏎]+|[␣⏎]+$)/).map((part) => (/^[␣⏎]/.test(part) ? make("span", {class: "blank"}, part) : part));
+    const row = numbers.rowOf.get(token);
+    return row === undefined ? make("span", {class: "token"}, ...text)
+      : make("span", {class: "token whole", role: "radio", tabindex: "-1", "data-row": String(row)}, ...text);
+  });
+  const first = grid ? grid.first : tokens.length;
+  cells.slice(0, first).forEach((cell, token) => {
+    strip.append(cell);
+    if (kind === "text" && tokens[token].includes("\n")) strip.append(make("br"));
+  });
+  if (grid) {
+    const patches = make("div", {class: "patches"}, ...cells.slice(first));
+    patches.style.setProperty("--columns", grid.columns);
+    patches.style.aspectRatio = `${grid.columns} / ${grid.rows}`;
+    if (picture) patches.prepend(make("img", {src: picture, alt: "What the model was shown"}));
+    strip.append(patches);
+  }
+  strip.setAttribute("role", "radiogroup");
+  strip.setAttribute("aria-labelledby", "tokens-title");
+  const rowAt = (target) => target.closest?.("[data-row]")?.dataset.row;
+  strip.addEventListener("click", (event) => rowAt(event.target) && choose(+rowAt(event.target)));
+  strip.addEventListener("keydown", (event) => {
+    const down = grid ? grid.columns : 1;
+    const steps = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -down, ArrowDown: down, Home: -Infinity, End: Infinity};
+    if (!(event.key in steps) || !rowAt(event.target)) return;
+    event.preventDefault();
+    const last = numbers.rows.length - 1;
+    const row = Math.min(last, Math.max(0, +rowAt(event.target) + steps[event.key]));
+    choose(row, true);
+    cells[numbers.rows[row]].focus({preventScroll: false});
+  });
+  return cells;
+}
+
+function showTokens(numbers, cells, state, reading) {
+  const {values, scale, tells} = COLOURS[state.colour];
+  const shown = scale(numbers);
+  const all = values(numbers, state, reading);
+  const colors = heat();
+  const clear = numbers.about.picture ? 0.6 : 1;  // the picture is seen through its patches
+  cells.forEach((cell, token) => {
+    const color = colors(shown.of(all[token] ?? 0));
+    cell.style.backgroundColor = `rgb(${color.join(" ")} / ${clear})`;
+    cell.style.color = inkOn(color);
+    cell.told = `${named(numbers, token)}\n${tells(all[token] ?? 0)}${numbers.rowOf.has(token) ? "" : "\nnot shown whole"}`;
+    if (!numbers.rowOf.has(token)) return;
+    const isChosen = token === reading.token;
+    cell.setAttribute("aria-label", cell.told.replace("\n", ", "));
+    cell.setAttribute("aria-checked", String(isChosen));
+    cell.tabIndex = isChosen ? 0 : -1;
+  });
+  const [strip, cell] = [at("tokens"), cells[reading.token]];
+  const above = cell.offsetTop - strip.offsetTop;
+  if (above < strip.scrollTop || above + cell.offsetHeight > strip.scrollTop + strip.clientHeight)
+    strip.scrollTop = above - strip.clientHeight / 2;
+  showKey(at("colour-key"), shown);
+}
+
+// The table's columns. `first` is the direction that sorting begins with: 1 is upward.
+const COLUMNS = {
+  channel: {title: "channel", first: 1, of: (channels, j) => j, text: String},
+  choice: {title: "chose", first: 1, of: ({choice}, j) => choice[j]},
+  weight: {title: "its weight", unit: "probability", first: -1, of: ({weight}, j) => weight[j]},
+  beta: {title: "hidden temperature β*", unit: "1 / value", first: -1, of: ({hidden_beta}, j) => hidden_beta[j]},
+  kl: {title: "spent KL(q‖p)", unit: "nats", first: -1, of: ({kl_qp}, j) => kl_qp[j]},
+  gain: {title: "gain F − mean", unit: "value", first: -1, of: ({gain}, j) => gain[j]},
+  lambda: {title: "inner gate λ", unit: "0 to 1", first: -1, of: (channels, j) => channels.lambda[j]},
+  gate: {title: "outer gate", unit: "factor", first: -1, of: ({outer_gate}, j) => outer_gate[j]},
+  most: {title: "β", unit: "1 / value", first: -1, more: true, of: ({beta}, j) => beta[j]},
+  mean: {title: "mean", unit: "value", first: -1, more: true, of: ({mean}, j) => mean[j]},
+  read: {title: "read u", unit: "value", first: -1, more: true, of: ({gated}, j) => gated[j]},
+  energy: {title: "free energy F", unit: "value", first: -1, more: true, of: ({free_energy}, j) => free_energy[j]},
+  back: {title: "KL(p‖q)", unit: "nats", first: -1, more: true, of: ({kl_pq}, j) => kl_pq[j]},
+  entropy: {title: "entropy of q", unit: "nats", first: -1, more: true, of: ({entropy}, j) => entropy[j]},
+  cap: {title: "at the cap", unit: "share of values", first: -1, more: true, of: ({capped}, j) => capped[j]},
+};
+
+// Channels in the order of a column ("kl", or "-kl" for the other way round); what is no number stands last.
+function sorted(channels, sort) {
+  const key = sort.replace("-", "");
+  const {of, first} = COLUMNS[key];
+  const direction = sort.startsWith("-") ? -first : first;
+  return Array.from(channels.choice, (_, channel) => channel).sort((a, b) => {
+    const [x, y] = [of(channels, a), of(channels, b)];
+    if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y) || a - b;
+    return direction * (x - y) || a - b;
+  });
+}
+
+function buildChannels(sortBy) {
+  const heads = Object.entries(COLUMNS).map(([key, {title, unit, more}]) => {
+    const button = make("button", {type: "button", "data-sort": key}, title);
+    button.addEventListener("click", () => sortBy(key));
+    const head = make("th", {scope: "col", class: more ? "more" : ""}, button);
+    if (unit) head.append(make("span", {class: "unit"}, unit));
+    return head;
+  });
+  at("channels").append(make("thead", {}, make("tr", {}, ...heads)), make("tbody"));
+}
+
+function showChannels(numbers, {sort, all}, {channels}, order) {
+  const table = at("channels");
+  table.classList.toggle("all", all);
+  at("all").checked = all;
+  const key = sort.replace("-", "");
+  for (const head of table.tHead.rows[0].cells) {
+    const mine = head.firstChild.dataset.sort === key;
+    const up = (COLUMNS[key].first > 0) !== sort.startsWith("-");
+    head.setAttribute("aria-sort", !mine ? "none" : up ? "ascending" : "descending");
+  }
+  const rows = order.map((channel) => {
+    const away = channels.choice[channel] !== channels.prior_choice[channel];
+    const cells = Object.entries(COLUMNS).map(([name, {of, more, text = figure}]) => {
+      const content = name === "choice" ? choiceOf(numbers, channels.choice[channel], away) : text(of(channels, channel));
+      if (name === "channel") return make("th", {scope: "row"}, content);
+      return make("td", {class: more ? "more" : name === "choice" ? "words" : "", "data-of": name}, content);
+    });
+    return make("tr", {"data-channel": String(channel)}, ...cells);
+  });
+  table.tBodies[0].replaceChildren(...rows);
+}
+
+function choiceOf(numbers, token, away) {
+  if (token < 0) return "–";
+  const sign = make("span", {class: "sign"}, away ? "◆" : "");
+  if (away) sign.append(make("span", {class: "unseen"}, "not the prior's: "));
+  const label = short(seen(numbers.about.tokens[token]), 18);
+  return make("span", {class: away ? "away" : ""}, sign, make("span", {class: "place"}, grouped(token)), ` ${label}`);
+}
+
+function showFacts(numbers, state, reading) {
+  const {channels, token, rank, priorRank, priorEntropy, energy, energyGradient, prior} = reading;
+  const priors = new Set(channels.prior_choice);
+  const away = channels.choice.filter((choice, channel) => choice !== channels.prior_choice[channel]).length;
+  const costly = sorted(channels, "kl")[0];
+  const looksAt = channels.prior_choice[0];
+  at("reading-title").textContent = `Token ${grouped(token)} ${quoted(numbers, token)} in layer ${state.layer}, head ${state.head}`;
+  const first = priors.size > 1 ? "The prior's own choice differs from channel to channel. "
+    : `The prior weighs ${named(numbers, looksAt)} most (${figure(prior[looksAt])}). `;
+  const then = away === 0 ? "No channel chooses another one."
+    : `${plural(away, "channel")} of ${numbers.channels} ${away === 1 ? "chooses" : "choose"} another token; channel ${costly} spends `
+      + `most, ${figure(channels.kl_qp[costly])} nats, and chose ${named(numbers, channels.choice[costly])}.`;
+  at("summary").textContent = first + then;
+  const facts = [
+    ["effective rank", figure(rank), "of the channel-by-token weights; attention 1"],
+    ["channels that disagree", `${away} of ${numbers.channels}`, "attention 0"],
+    ["distinct tokens chosen", String(new Set(channels.choice).size), "attention 1"],
+    ["entropy of the prior", `${figure(priorEntropy)} nats`, `over ${plural(reading.end, "token")}`],
+  ];
+  if (priorRank !== null && priorRank > 1.00005) facts.push(["rank of the prior", figure(priorRank), "each channel has its own"]);
+  if (energy !== null) facts.push(["energy F*", figure(energy), "of its own keys at its query"]);
+  if (energyGradient !== null) facts.push(["gradient of F*", figure(energyGradient), "norm"]);
+  at("facts").replaceChildren(...facts.map(([name, value, note]) =>
+    make("div", {}, make("dt", {}, name), make("dd", {}, value), make("dd", {class: "soft"}, note))));
+}
+
+const HEAVIEST = 10;
+const TALLEST = 620;  // pixels that all channels may take
+
+function showReading(numbers, picture, state, reading, order) {
+  const {channels, prior, end, chosen} = reading;
+  const height = Math.max(4, Math.min(20, Math.floor(TALLEST / order.length)));
+  const own = order.map((channel) => numbers.posterior(reading, channel));
+  const rows = [{name: "prior", height: 26, values: prior.subarray(0, end)},
+    ...own.map(({weights}, place) => ({name: String(order[place]), height, gap: place === 0 ? 10 : 0, values: weights}))];
+  const marks = order.map((channel, place) => ({row: place + 1, token: channels.choice[channel],
+    away: channels.choice[channel] !== channels.prior_choice[channel]})).filter(({token}) => token >= 0);
+  const one = new Set(channels.prior_choice).size === 1 ? channels.prior_choice[0] : undefined;
+  picture.told = (row, token) => {
+    const lines = [named(numbers, token), `prior ${figure(prior[token])}`];
+    if (row === 0) return [...lines, `chosen by ${plural(chosen[token], "channel")}`].join("\n");
+    const {weights, rest} = own[row - 1];
+    const weight = weights[token] > 0 || rest === 0 ? figure(weights[token]) : `at most ${figure(rest)}`;
+    return [...lines, `channel ${order[row - 1]}: posterior ${weight}`].join("\n");
+  };
+  const shown = WEIGHT();
+  picture.show({tokens: end, rows, scale: shown, labels: axisOf(numbers), marks, line: one});
+  showKey(at("reading-key"), shown);
+  const squeezed = picture.step < 1 ? ` ${grouped(end)} tokens are more than there are pixels: each column shows the largest of its tokens.` : "";
+  const kept = end > numbers.kept ? `; of each the ${numbers.kept} largest weights are kept` : "";
+  at("reading-note").textContent = "The top row is the prior. Below it each channel has a row, its posterior"
+    + `${kept}, in the order of the table below. A ring is the token a channel chose: orange where it is not the prior's, `
+    + `which the dotted line marks.${squeezed}`;
+  at("reading").setAttribute("aria-label", `Heat picture. ${at("summary").textContent} The tables below have its numbers; `
+    + "arrow keys move through its cells.");
+  const heaviest = Array.from(prior.subarray(0, end), (_, token) => token).sort((a, b) => prior[b] - prior[a]).slice(0, HEAVIEST);
+  fillTable(at("weights"), ["token", "label", "prior (probability)", "channels that chose it"], heaviest.map((token) =>
+    [grouped(token), short(seen(numbers.about.tokens[token])), figure(prior[token]), grouped(chosen[token])]));
+}
