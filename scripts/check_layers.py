@@ -22,6 +22,7 @@ LADDER = [
     ["src/bindings", "src/data"],
     ["src/evaluate"],
     ["src/tasks"],
+    ["src/inspect"],
     ["src/bench"],
     ["src/experiments"],
     ["src/report"],

@@ -69,6 +69,7 @@ std::unique_ptr<CLI::App> make_app(int& status) {
   add_classify_command(*app);
   add_experiment_command(*app, status);
   add_report_command(*app);
+  add_inspect_command(*app);
   add_bench_command(*app);
   add_completion_command(*app);
   return app;

@@ -30,6 +30,7 @@ void add_images_experiment(CLI::App& experiment, int& status);
 void add_ladder_experiment(CLI::App& experiment, int& status);
 void add_mad_experiment(CLI::App& experiment, int& status);
 void add_tsf_experiment(CLI::App& experiment, int& status);
+void add_inspect_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_sweep_command(CLI::App& app, int& status);  // writes the exit status, which is not 0 if a run failed
 

@@ -6,6 +6,7 @@
 #include "fem/forecaster.h"
 #include "fem/generate.h"
 #include "fem/image_classifier.h"
+#include "fem/inspect.h"
 #include "fem/io/mixer_file.h"
 #include "fem/io/model_folder.h"
 #include "fem/io/safetensors.h"

@@ -72,6 +72,8 @@ struct ParameterSpec {
 // Every parameter of a configuration in a fixed order, without allocating it.
 std::vector<ParameterSpec> mixer_parameters(const MixerOptions& options);
 
+struct Inspection;
+
 class FreeEnergyMixerImpl : public torch::nn::Cloneable<FreeEnergyMixerImpl> {
  public:
   explicit FreeEnergyMixerImpl(const MixerOptions& options);
@@ -83,6 +85,9 @@ class FreeEnergyMixerImpl : public torch::nn::Cloneable<FreeEnergyMixerImpl> {
   at::Tensor forward(const at::Tensor& x, const Batch& batch = {});
   // Streaming: continues where the state stands and advances it. Causal only, without gradients.
   at::Tensor forward(const at::Tensor& x, MixerState& state, const Batch& batch = {});
+
+  // What it reads at some tokens of x (fem/inspect.h).
+  Inspection inspect(const at::Tensor& x, const std::vector<int64_t>& positions, const Batch& batch = {}) const;
 
   MixerOptions options;
   MixerWeights weights;

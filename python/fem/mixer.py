@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fem._parameters import add_parameters, parameters_of
 from fem.config import FreeEnergyMixerConfig
+from fem.inspection import Inspection
 from fem.state import Cache, MixerState
 
 
@@ -93,6 +94,29 @@ class FreeEnergyMixer(nn.Module):
         if not isinstance(cache, Cache):
             cache.update(recurrent_state=state, layer_idx=self.layer_idx, offset=tokens)
         return y, None, cache
+
+    def inspect(
+        self,
+        hidden_states: Tensor,
+        positions: Sequence[int],
+        attention_mask: Tensor | None = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+    ) -> Inspection:
+        """Which token every channel chose, at which hidden temperature, for how many nats.
+
+        Args:
+            hidden_states: x, [B, T, D], as for a call of the layer.
+            positions: the N tokens to look at, from 0 to T - 1. A few times B N H V T numbers are made and nothing of
+                size T x T: of long sequences ask for some tokens at a time.
+            attention_mask, cu_seqlens: as for a call of the layer.
+        """
+        mask = _keep(attention_mask) if attention_mask is not None else None
+        found = torch.ops.fem.inspect_mixer(
+            hidden_states, self._weights(), self._json, list(positions), mask, cu_seqlens
+        )
+        found["lambda_"] = found.pop("lambda")
+        return Inspection(**found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes parameters and configuration to one .safetensors file, atomically; C++ reads it with `load_mixer`."""

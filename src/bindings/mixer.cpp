@@ -9,6 +9,7 @@
 #include "bindings/library.h"
 #include "bindings/parameters.h"
 #include "bindings/state.h"
+#include "fem/inspect.h"
 #include "fem/io/safetensors.h"
 #include "fem/letters.h"
 #include "io/json.h"
@@ -57,6 +58,18 @@ at::Tensor mix_whole(const at::Tensor& x, at::TensorList parameters, std::string
 at::Tensor mix_with_state(const at::Tensor& x, at::TensorList parameters, std::string_view config,
                           const c10::intrusive_ptr<StateHandle>& state, const OptionalTensor& mask, bool training) {
   return mix(x, bind(config, parameters), options_of(config), {mask, std::nullopt}, &state->state, training);
+}
+
+c10::Dict<std::string, at::Tensor> inspect_mixer(const at::Tensor& x, at::TensorList parameters,
+                                                 std::string_view config, at::IntArrayRef positions,
+                                                 const OptionalTensor& mask, const OptionalTensor& cu_seqlens) {
+  const Inspection looked =
+      inspect(x, bind(config, parameters), options_of(config), positions.vec(), {mask, cu_seqlens});
+  c10::Dict<std::string, at::Tensor> fields;
+  visit_inspection(looked, [&](const char* name, const at::Tensor& field) {
+    if (field.defined()) fields.insert(name, field);
+  });
+  return fields;
 }
 
 std::string mixer_config(std::string_view config) { return to_json(options_of(config)).dump(); }
@@ -109,6 +122,10 @@ void register_mixer(torch::Library& m) {
       "mix_with_state(Tensor x, Tensor[] parameters, str config, __torch__.torch.classes.fem.MixerState state, "
       "Tensor? mask=None, bool training=False) -> Tensor",
       mix_with_state);
+  m.def(
+      "inspect_mixer(Tensor x, Tensor[] parameters, str config, int[] positions, Tensor? mask=None, "
+      "Tensor? cu_seqlens=None) -> Dict(str, Tensor)",
+      inspect_mixer);
   m.def("mixer_config(str config) -> str", mixer_config);
   m.def("mixer_parameters(str config) -> (str[] names, Tensor[] shapes)", parameters_of);
   m.def("mixer_letters(str config, str letters) -> (str config, int parameters, int full_parameters, str words)",

@@ -1,10 +1,13 @@
-// The Free Energy Mixer as a function: condition, value, prior read, gates, output (mix_tokens).
+// The Free Energy Mixer as a function: condition, value, prior read, gates, output (mix_tokens); and what it read.
 #include <ATen/ATen.h>
 
+#include "fem/inspect.h"
 #include "fem/mixer.h"
 #include "fem/ops/gated_read.h"
 #include "mixer/check.h"
 #include "mixer/conditioner.h"
+#include "mixer/look.h"
+#include "mixer/parameters.h"
 #include "mixer/parts.h"
 #include "mixer/queries_and_keys.h"
 #include "mixer/streaming.h"
@@ -100,6 +103,46 @@ QueryAndKey softmax_queries_and_keys(const MixerInput& in, const MixerWeights& w
   std::vector<AppliedPart> bound = bound_parts(weights, options, sizes);
   const AppliedParts parts(in, std::move(bound), condition(in.x, weights, options, positions, batch, nullptr));
   return query_and_key({parts, {}, {}, positions.index, options, sizes, batch, nullptr});
+}
+
+Inspection inspect(const MixerInput& given, const MixerWeights& weights, const MixerOptions& options,
+                   const std::vector<int64_t>& tokens, const Batch& batch) {
+  const at::NoGradGuard no_gradients;
+  const MixerSizes sizes = sizes_of(options);
+  check_call(given, weights, options, batch, nullptr);
+  const at::Tensor chosen = chosen_tokens("inspect", tokens, given.x);
+  const auto exact = [](const at::Tensor& x) { return x.defined() ? x.to(at::kDouble) : x; };
+  const MixerInput in(exact(given.x), exact(given.query));
+  MixerWeights w = weights;
+  visit_parameters(options, w, [&](const ParameterSpec&, at::Tensor& slot) { slot = exact(slot); });
+
+  const Positions positions = positions_of(in.x, batch, nullptr);
+  const std::optional<at::Tensor> beta = beta_of(w, options);
+  const AppliedParts parts(in, bound_parts(w, options, sizes), condition(in.x, w, options, positions, batch, nullptr));
+  const at::Tensor value = value_of(parts[kValue], beta, options);
+  const PriorCall call{parts, value, beta, positions.index, options, sizes, batch, nullptr};
+
+  // The gates of a read of 0 and 1, and of 1 and 1, are the gates themselves.
+  MixerOptions inner = options;
+  inner.use_outer_gate = false;
+  const at::Tensor one = at::ones_like(value), zero = at::zeros_like(value);
+  const at::Tensor lambda = gate({zero, one}, parts, inner), outer = gate({one, one}, parts, options);
+  const at::Tensor hidden = seen_by(chosen, in.x.size(1), options, batch).logical_not();
+  const at::Tensor weights_of_chosen =
+      prior_of(options.prior_type).log_weights(call, chosen).masked_fill(hidden.unsqueeze(2).unsqueeze(2), -INFINITY);
+  Inspection looked =
+      look({weights_of_chosen, value, beta, lambda.index_select(1, chosen), outer.index_select(1, chosen)});
+  looked.capped = at::zeros_like(looked.beta);
+  if (beta) {
+    const at::Tensor at_cap = (value.abs() * *beta).ge(options.value_logexp_cap * (1 - 1e-9)).to(at::kDouble);
+    looked.capped = batch.mask ? at_cap.flatten(0, 1).index({batch.mask->flatten()}).mean(0) : at_cap.mean({0, 1});
+  }
+  if (options.prior_type == PriorType::kSoftmax && options.causal && !options.window && !options.use_alibi &&
+      !batch.mask && !batch.cu_seqlens) {
+    const QueryAndKey asked = query_and_key(call);
+    add_energy(looked, asked.query, asked.key, chosen);
+  }
+  return looked;
 }
 
 at::Tensor mix(const MixerInput& in, const MixerWeights& weights, const MixerOptions& options, const Batch& batch,

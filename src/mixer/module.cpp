@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "fem/inspect.h"
 #include "fem/mixer.h"
 #include "io/mixer_config.h"
 #include "mixer/parameters.h"
@@ -40,6 +41,11 @@ at::Tensor FreeEnergyMixerImpl::forward(const at::Tensor& x, const Batch& batch)
 
 at::Tensor FreeEnergyMixerImpl::forward(const at::Tensor& x, MixerState& state, const Batch& batch) {
   return mix(x, weights, options, batch, &state, is_training());
+}
+
+Inspection FreeEnergyMixerImpl::inspect(const at::Tensor& x, const std::vector<int64_t>& positions,
+                                        const Batch& batch) const {
+  return fem::inspect(x, weights, options, positions, batch);
 }
 
 // "fem::FreeEnergyMixer(n_embd=64, n_head=4, causal=false)": whatever differs from the defaults.

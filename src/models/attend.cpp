@@ -8,6 +8,8 @@
 
 #include "fem/ops/modulate.h"
 #include "fem/ops/softmax_read.h"
+#include "mixer/check.h"
+#include "mixer/look.h"
 #include "mixer/positions.h"
 #include "models/packed.h"
 #include "models/token_mixer.h"
@@ -15,6 +17,7 @@
 #include "nn/linear.h"
 #include "nn/parameters.h"
 #include "ops/sequences.h"
+#include "priors/chosen.h"
 #include "util/check.h"
 
 namespace fem {
@@ -124,6 +127,31 @@ Heads heads_of(const MixerInput& in, const AttentionWeights& w, const MixerOptio
 KeysAndValues keys_and_values(const Heads& h, const Batch& batch, MixerState* state) {
   const KeysAndValues fresh{h.key, h.value, batch.mask};
   return state ? remember(state->caches, fresh) : fresh;
+}
+
+QueryAndKey attention_queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                                       const MixerInput& in) {
+  const Heads h = heads_of(in, attention_weights(weights, options.mixer), options.mixer, /*maps=*/1, Batch(), nullptr);
+  return {h.query, h.key};
+}
+
+Inspection inspect_attention(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                             const MixerInput& in, const Batch& batch, const std::vector<int64_t>& positions) {
+  const at::NoGradGuard no_gradients;
+  check_batch("inspect", in.x, batch);
+  const at::Tensor chosen = chosen_tokens("inspect", positions, in.x);
+  const auto exact = [](const at::Tensor& x) { return x.defined() ? x.to(at::kDouble) : x; };
+  std::vector<at::Tensor> wide;
+  for (const at::Tensor& weight : weights) wide.push_back(exact(weight));
+  const Heads h = heads_of({exact(in.x), exact(in.query)}, attention_weights(wide, options.mixer), options.mixer,
+                           /*maps=*/1, batch, nullptr);
+  const at::Tensor hidden = seen_by(chosen, in.x.size(1), options.mixer, batch).logical_not();
+  const at::Tensor scores = chosen_products({h.query, h.key}, chosen) / std::sqrt(static_cast<double>(h.key.size(3)));
+  Inspection looked =
+      look({scores.masked_fill(hidden.unsqueeze(2), -INFINITY).unsqueeze(3), h.value, std::nullopt, {}, {}});
+  looked.capped = at::zeros_like(looked.beta);
+  if (options.mixer.causal && !batch.mask && !batch.cu_seqlens) add_energy(looked, h.query, h.key, chosen);
+  return looked;
 }
 
 Memory attention_memory(const std::string& who, const MixerOptions& options, int64_t value_width,

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "fem/backbone.h"
+#include "fem/inspect.h"
 #include "priors/keys_and_values.h"
+#include "priors/query_key.h"
 
 namespace fem {
 
@@ -34,6 +36,13 @@ at::Tensor attend(const Heads& h, const Batch& batch, bool causal, MixerState* s
 
 // Keys and values of the batch, after those of a state, which then remembers these as well; and which are real.
 KeysAndValues keys_and_values(const Heads& h, const Batch& batch, MixerState* state);
+
+// What softmax(q k^T / sqrt(K)) weighs at the chosen tokens, for looking at: of one map, in float64.
+Inspection inspect_attention(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                             const MixerInput& in, const Batch& batch, const std::vector<int64_t>& positions);
+// The queries and keys of one map.
+QueryAndKey attention_queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                                       const MixerInput& in);
 
 // What a state holds: keys, and values of so many channels a head.
 Memory attention_memory(const std::string& who, const MixerOptions& options, int64_t value_width, at::ScalarType dtype);

@@ -5,7 +5,6 @@
 #include "models/attend.h"
 #include "models/token_mixer.h"
 #include "nn/linear.h"
-#include "priors/query_key.h"
 
 namespace fem {
 namespace {
@@ -40,9 +39,11 @@ class AttentionMixer final : public TokenMixer {
 
   QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
                                const MixerInput& in) const override {
-    const Heads h =
-        heads_of(in, attention_weights(weights, options.mixer), options.mixer, /*maps=*/1, Batch(), nullptr);
-    return {h.query, h.key};
+    return attention_queries_and_keys(options, weights, in);
+  }
+  Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights, const MixerInput& in,
+                     const Batch& batch, const std::vector<int64_t>& positions) const override {
+    return inspect_attention(options, weights, in, batch, positions);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "fem/ops/rms_norm.h"
@@ -41,6 +42,11 @@ Stream stream_of(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+at::Tensor found(const Trace& trace, const std::string& name) {
+  const auto made = std::find_if(trace.begin(), trace.end(), [&](const auto& one) { return one.first == name; });
+  return made != trace.end() ? made->second : at::Tensor();
+}
 
 void check_backbone(const BackboneOptions& o, const char* who) {
   for (const auto& [name, value] :
@@ -115,6 +121,9 @@ at::Tensor BoundBackbone::run(const at::Tensor& x, const Call& call) const {
     MixerState* past = call.state ? &call.state->layers[i] : nullptr;
     if (call.trace) {
       const std::string name = "blocks." + std::to_string(i);
+      const MixerInput asked = block.asked(stream);
+      call.trace->emplace_back(name + ".mixer_norm", asked.x);
+      if (asked.query.defined()) call.trace->emplace_back(name + ".mixer_query", asked.query);
       stream = block.mix(stream, call.batch, past, call.training);
       call.trace->emplace_back(name + ".mixer", stream.x);
       stream = block.mlp(stream, call.training);

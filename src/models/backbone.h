@@ -32,6 +32,9 @@ class BoundBackbone {
   at::Tensor norm_;
 };
 
+// What a trace has under a name; undefined if there is nothing.
+at::Tensor found(const Trace& trace, const std::string& name);
+
 void check_backbone(const BackboneOptions& options, const char* who);
 
 // Options with the mixer's n_embd and n_head, and checked; who complains.

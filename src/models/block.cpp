@@ -52,10 +52,14 @@ Block::Block(const BackboneOptions& options, int64_t layer, const std::vector<at
   coefficients_.assign(next, weights.end());
 }
 
-Stream Block::mix(const Stream& stream, const Batch& batch, MixerState* state, bool training) const {
+MixerInput Block::asked(const Stream& stream) const {
   const auto normed = [&](const at::Tensor& x) { return x.defined() ? rms_norm(x, mixer_norm_, norm_eps_) : x; };
-  const MixerInput asked = residual_.input(stream, coefficients_);
-  const at::Tensor update = mix_({normed(asked.x), normed(asked.query)}, batch, state, training);
+  const MixerInput at = residual_.input(stream, coefficients_);
+  return {normed(at.x), normed(at.query)};
+}
+
+Stream Block::mix(const Stream& stream, const Batch& batch, MixerState* state, bool training) const {
+  const at::Tensor update = mix_(asked(stream), batch, state, training);
   return residual_.step(stream, at::dropout(update, dropout_, training), coefficients_);
 }
 

@@ -13,6 +13,7 @@ class Block {
  public:
   Block(const BackboneOptions& options, int64_t layer, const std::vector<at::Tensor>& weights);
 
+  MixerInput asked(const Stream& stream) const;  // what the mixer is asked with, normed
   Stream mix(const Stream& stream, const Batch& batch, MixerState* state, bool training) const;
   Stream mlp(const Stream& stream, bool training) const;
 

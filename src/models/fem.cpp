@@ -1,4 +1,5 @@
 // fem: the Free Energy Mixer.
+#include "fem/inspect.h"
 #include "mixer/parameters.h"
 #include "mixer/parts.h"
 #include "mixer/queries_and_keys.h"
@@ -28,6 +29,11 @@ class FemMixer final : public TokenMixer {
   QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
                                const MixerInput& in) const override {
     return softmax_queries_and_keys(in, bound_weights(options, weights), options.mixer);
+  }
+
+  Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights, const MixerInput& in,
+                     const Batch& batch, const std::vector<int64_t>& positions) const override {
+    return fem::inspect(in, bound_weights(options, weights), options.mixer, positions, batch);
   }
 
  private:

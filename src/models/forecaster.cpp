@@ -80,7 +80,7 @@ std::vector<ParameterSpec> forecaster_parameters(const ForecasterOptions& option
 
 BoundForecaster::BoundForecaster(const ForecasterOptions& given, const std::vector<at::Tensor>& weights)
     : options(given),
-      dtype_(weights.front().scalar_type()),
+      like_(weights.front()),
       mean_(double_vector(given.mean)),
       deviation_(double_vector(given.deviation)),
       targets_(places_of_targets(given)),
@@ -89,7 +89,7 @@ BoundForecaster::BoundForecaster(const ForecasterOptions& given, const std::vect
 at::Tensor BoundForecaster::targets_of(const at::Tensor& values) const { return values.index_select(-1, targets_); }
 
 at::Tensor BoundForecaster::standardised(const at::Tensor& values) const {
-  return ((values.to(at::kDouble) - mean_) / deviation_).to(dtype_);
+  return ((values.to(at::kDouble) - mean_) / deviation_).to(like_.scalar_type());
 }
 
 Forecast BoundForecaster::forecast(const at::Tensor& windows, bool training, Trace* trace) const {
@@ -97,8 +97,8 @@ Forecast BoundForecaster::forecast(const at::Tensor& windows, bool training, Tra
   FEM_CHECK(windows.dim() == 3 && windows.size(1) == options.input && windows.size(2) == columns,
             "forecaster: expected windows of shape [B, input=", options.input, ", columns=", columns, "], got ",
             shape_of(windows));
-  FEM_CHECK(windows.scalar_type() == dtype_, "forecaster: expected windows as ", dtype_, " like the weights, got ",
-            windows.scalar_type());
+  FEM_CHECK(windows.scalar_type() == like_.scalar_type(), "forecaster: expected windows as ", like_.scalar_type(),
+            " like the weights, got ", windows.scalar_type());
   return body_(windows, targets_, training, trace);
 }
 

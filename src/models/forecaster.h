@@ -24,7 +24,7 @@ class BoundForecaster {
   const ForecasterOptions options;
 
  private:
-  at::ScalarType dtype_;
+  at::Tensor like_;              // a weight: the dtype of all, which may change under our hands
   at::Tensor mean_, deviation_;  // float64 [columns]
   at::Tensor targets_;           // places of the targets among the columns
   Predict body_;

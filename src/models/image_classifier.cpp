@@ -82,9 +82,7 @@ BoundImageClassifier::BoundImageClassifier(const ImageClassifierOptions& given, 
       position_(w[3]),
       head_(w[w.size() - 2]),
       head_bias_(w.back()),
-      backbone_(given, {w.begin() + kBeforeBackbone, w.end() - kAfterBackbone}),
-      mean_(by_channel(given.mean, w[0].scalar_type())),
-      deviation_(by_channel(given.deviation, w[0].scalar_type())) {}
+      backbone_(given, {w.begin() + kBeforeBackbone, w.end() - kAfterBackbone}) {}
 
 // [B, C, H, W] -> [B, patches, C patch patch], row by row.
 at::Tensor BoundImageClassifier::patches_of(const at::Tensor& pictures) const {
@@ -111,7 +109,8 @@ at::Tensor BoundImageClassifier::logits(const at::Tensor& pictures, bool trainin
 
 at::Tensor BoundImageClassifier::standardised(const at::Tensor& pixels) const {
   constexpr double kWhite = 255;
-  return (pixels.to(mean_.scalar_type()) / kWhite - mean_) / deviation_;
+  const at::ScalarType dtype = head_.scalar_type();
+  return (pixels.to(dtype) / kWhite - by_channel(options.mean, dtype)) / by_channel(options.deviation, dtype);
 }
 
 at::Tensor BoundImageClassifier::predict(const at::Tensor& pixels) const {

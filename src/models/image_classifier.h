@@ -24,7 +24,6 @@ class BoundImageClassifier {
 
   at::Tensor embedding_, embedding_bias_, class_token_, position_, head_, head_bias_;
   BoundBackbone backbone_;
-  at::Tensor mean_, deviation_;  // [channels, 1, 1]
 };
 
 }  // namespace fem

@@ -61,6 +61,15 @@ class NewtonLightMixer final : public TokenMixer {
 
   bool queries_apart(const BackboneOptions&) const override { return true; }
   bool has_curvature() const override { return true; }
+
+  QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                               const MixerInput& in) const override {
+    return attention_queries_and_keys(options, weights, in);
+  }
+  Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights, const MixerInput& in,
+                     const Batch& batch, const std::vector<int64_t>& positions) const override {
+    return inspect_attention(options, weights, in, batch, positions);
+  }
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 namespace fem {
 
+struct Inspection;   // fem/inspect.h
 struct QueryAndKey;  // priors/query_key.h
 
 // A mixer of one layer on its weights: x [B, T, D] -> y [B, T, D]. With a state, which only a streaming mixer is given,
@@ -42,6 +43,10 @@ class TokenMixer {
   // tokens is made of. Throws one sentence if it has no such p.
   virtual QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
                                        const MixerInput& in) const;
+
+  // Of the same weights: what it reads at the chosen tokens. Throws one sentence if it selects none, for want of a p.
+  virtual Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                             const MixerInput& in, const Batch& batch, const std::vector<int64_t>& positions) const;
 };
 
 const TokenMixer& token_mixer_of(BlockMixer mixer);

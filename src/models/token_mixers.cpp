@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "fem/inspect.h"
 #include "io/mixer_config.h"
 #include "models/token_mixer.h"
 #include "priors/query_key.h"
@@ -53,6 +54,13 @@ QueryAndKey TokenMixer::queries_and_keys(const BackboneOptions& options, const s
   FEM_CHECK(
       false, "queries_and_keys: block_mixer = \"", spelled(options.block_mixer),
       "\" has no softmax over the products of queries and keys to look at; attention has, and fem with prior softmax");
+}
+
+Inspection TokenMixer::inspect(const BackboneOptions& options, const std::vector<at::Tensor>&, const MixerInput&,
+                               const Batch&, const std::vector<int64_t>&) const {
+  FEM_CHECK(false, "inspect: block_mixer = \"", spelled(options.block_mixer),
+            "\" has no selection prior to look at: its weights on tokens have signs, or no sum; fem, attention, newton "
+            "and newton_light have one");
 }
 
 void check_taken(const MixerOptions& options, const char* who, const std::set<std::string>& taken) {

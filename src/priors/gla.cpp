@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "fem/ops/linear_read.h"
+#include "priors/chosen.h"
 #include "priors/decay.h"
 #include "priors/query_key.h"
 
@@ -23,6 +24,11 @@ class GlaPrior final : public Prior {
   Read read(const PriorCall& call) const override {
     const auto [query, key] = query_and_key(call, call.options.eps);  // phi
     return call.keep_sums(linear_read(query, key, call.value, call.beta, log_decay(call), call.recurrent()));
+  }
+
+  at::Tensor log_weights(const PriorCall& call, const at::Tensor& chosen) const override {
+    const at::Tensor products = chosen_products(query_and_key(call, call.options.eps), chosen);
+    return (products.log() + passed(where_real(log_decay(call), call.batch), chosen)).unsqueeze(3);
   }
 
  private:

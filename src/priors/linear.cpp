@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "fem/ops/linear_read.h"
+#include "priors/chosen.h"
 #include "priors/query_key.h"
 
 namespace fem {
@@ -20,6 +21,10 @@ class LinearPrior final : public Prior {
   Read read(const PriorCall& call) const override {
     const auto [query, key] = query_and_key(call, call.options.eps);  // phi
     return call.keep_sums(linear_read(query, key, call.value, call.beta, std::nullopt, call.recurrent()));
+  }
+
+  at::Tensor log_weights(const PriorCall& call, const at::Tensor& chosen) const override {
+    return chosen_products(query_and_key(call, call.options.eps), chosen).log().unsqueeze(3);
   }
 };
 

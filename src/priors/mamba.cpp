@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "fem/ops/ssm_read.h"
+#include "priors/chosen.h"
 #include "priors/decay.h"
 #include "priors/prior.h"
 
@@ -73,6 +74,32 @@ class MambaPrior final : public Prior {
   }
 
   Read read(const PriorCall& call) const override {
+    RecurrentRead read = call.keep_sums(ssm_read(call.value, call.beta, ssm_of(call), call.recurrent()));
+    if (!call.options.mamba_normalize) unnormalise(read, call.beta);
+    return call.options.mamba_interact ? choose_among_channels(read, call.beta, call.parameter(kInteract)) : read;
+  }
+
+  // w_t(i) = sum_r C_tr exp(A_r steps between) B_ir Delta_i, and D where i = t; H(0) = D alone if it is delayed.
+  at::Tensor log_weights(const PriorCall& call, const at::Tensor& chosen) const override {
+    const Ssm ssm = ssm_of(call);
+    const at::Tensor delta = where_real(ssm.delta, call.batch);
+    at::Tensor steps = passed(delta, chosen);
+    if (ssm.delayed) steps = steps - as_chosen(delta, chosen);
+    at::Tensor weights = at::zeros_like(steps);
+    for (int64_t r = 0; r < call.options.ssm_rank; ++r) {  // one at a time: all would be R times as much memory
+      const at::Tensor rate = ssm.A.select(-1, r).unsqueeze(-1);
+      const at::Tensor in = as_tokens(ssm.B.select(-1, r)), out = as_chosen(ssm.C.select(-1, r), chosen);
+      weights += (rate * steps).exp() * (out * in).unsqueeze(2).unsqueeze(2);
+    }
+    weights = weights * as_tokens(delta);
+    const at::Tensor itself =
+        (at::arange(delta.size(1), chosen.options()) == chosen.unsqueeze(-1)).view({1, chosen.size(0), 1, 1, -1});
+    const at::Tensor own = ssm.D.unsqueeze(-1);
+    return at::where(itself, ssm.delayed ? own : weights + own, weights).log();
+  }
+
+ private:
+  static Ssm ssm_of(const PriorCall& call) {
     const MixerOptions& options = call.options;
     const int64_t rank = options.ssm_rank, value = call.sizes.value, heads = options.n_head;
     const auto split = call.parts[kDeltaBC].by_head(1).squeeze(2).split_with_sizes({value, rank, rank}, -1);
@@ -87,9 +114,7 @@ class MambaPrior final : public Prior {
     ssm.B = positive(B);
     ssm.C = positive(C);
     ssm.D = positive(call.parameter(kD)).unflatten(0, {heads, -1});
-    RecurrentRead read = call.keep_sums(ssm_read(call.value, call.beta, ssm, call.recurrent()));
-    if (!options.mamba_normalize) unnormalise(read, call.beta);
-    return options.mamba_interact ? choose_among_channels(read, call.beta, call.parameter(kInteract)) : read;
+    return ssm;
   }
 };
 

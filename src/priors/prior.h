@@ -61,6 +61,10 @@ class Prior {
 
   // Mean and, with beta, free energy of the values under p_t.
   virtual Read read(const PriorCall& call) const = 0;
+
+  // For looking at: log p_t(i) of the chosen t, up to a constant of each row, [B, N, H, C, T] with C = 1 if the
+  // channels of a head share p, else V. Tokens that t does not see may hold anything.
+  virtual at::Tensor log_weights(const PriorCall& call, const at::Tensor& chosen) const = 0;
 };
 
 const Prior& prior_of(PriorType type);

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "fem/ops/channel_read.h"
+#include "priors/chosen.h"
 #include "priors/decay.h"
 #include "priors/prior.h"
 
@@ -21,9 +22,15 @@ class RnnDecayPrior final : public Prior {
   }
 
   Read read(const PriorCall& call) const override {
-    const at::Tensor log_decay = -at::softplus(call.by_head(kDecay));
-    return call.keep_sums(decay_read(call.value, call.beta, log_decay, call.recurrent()));
+    return call.keep_sums(decay_read(call.value, call.beta, log_decay(call), call.recurrent()));
   }
+
+  at::Tensor log_weights(const PriorCall& call, const at::Tensor& chosen) const override {
+    return passed(where_real(log_decay(call), call.batch), chosen);
+  }
+
+ private:
+  static at::Tensor log_decay(const PriorCall& call) { return -at::softplus(call.by_head(kDecay)); }  // [B, T, H, V]
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "fem/ops/channel_read.h"
+#include "priors/chosen.h"
 #include "priors/query_key.h"
 #include "util/width.h"
 
@@ -56,6 +57,11 @@ class RnnSoftmaxPrior final : public Prior {
     // The authors' code multiplies both mixed streams, inside the logarithm. Nothing visible stays 0.
     const at::Tensor seen = read.log_normalizer > -INFINITY;
     return {gate * read.mean, at::where(seen, read.free_energy + gate.log() / *call.beta, 0)};
+  }
+
+  at::Tensor log_weights(const PriorCall& call, const at::Tensor& chosen) const override {
+    const at::Tensor key = repeated(call.by_head(kKey, rotation(call)), call.sizes.head_value);
+    return as_tokens(key).expand({-1, chosen.size(0), -1, -1, -1});
   }
 };
 

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "fem/ops/softmax_read.h"
+#include "priors/chosen.h"
 #include "priors/keys_and_values.h"
 #include "priors/query_key.h"
 
@@ -48,6 +49,17 @@ class SoftmaxPrior final : public Prior {
         break;
     }
     return softmax_read(query, seen.key, seen.value, call.beta, visible);
+  }
+
+  at::Tensor log_weights(const PriorCall& call, const at::Tensor& chosen) const override {
+    at::Tensor scores =
+        chosen_products(query_and_key(call), chosen) / std::sqrt(static_cast<double>(call.sizes.head_key));
+    if (call.options.use_alibi) {
+      const at::Tensor distance = (chosen.unsqueeze(-1) - at::arange(scores.size(-1), chosen.options())).abs();
+      const at::Tensor slopes = alibi_slopes(call.options.n_head, scores.options());
+      scores = scores - slopes.unsqueeze(-1) * distance.unsqueeze(1);  // [N, H, T]
+    }
+    return scores.unsqueeze(3);
   }
 };
 

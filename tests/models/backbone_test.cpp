@@ -110,7 +110,9 @@ TEST_P(BackboneOf, ATraceNamesWhatAPassMakes) {
   const Trace made = backbone->trace(x);
   std::vector<std::string> names;
   for (const auto& [name, value] : made) names.push_back(name);
-  const std::vector<std::string> expected{"blocks.0.mixer", "blocks.0.mlp", "blocks.1.mixer", "blocks.1.mlp", "norm"};
+  const std::vector<std::string> expected{
+      "blocks.0.mixer_norm", "blocks.0.mixer", "blocks.0.mlp", "blocks.1.mixer_norm",
+      "blocks.1.mixer",      "blocks.1.mlp",   "norm"};
   EXPECT_EQ(names, expected);
   EXPECT_TRUE(made.back().second.equal(backbone(x)));
 }

@@ -12,6 +12,7 @@
 #include "fem/text/text_model.h"
 #include "io/folder_lock.h"
 #include "io/read_file.h"
+#include "models/backbone.h"
 #include "models/token_mixer.h"
 #include "priors/query_key.h"
 #include "util/check.h"
@@ -124,13 +125,15 @@ std::vector<BridgeLayer> measure_bridge(LanguageModel& model, const at::Tensor& 
   Trace made;
   {
     const at::NoGradGuard no_gradients;
-    made = model->trace(tokens);  // embedding, then mixer and mlp of every block
+    made = model->trace(tokens);
   }
   at::Generator chance = at::detail::createCPUGenerator(0);
   std::vector<BridgeLayer> layers;
   for (int64_t i = 0; i < model->options.n_layer; ++i) {
-    const size_t place = 2 * static_cast<size_t>(i);
-    layers.push_back(measure_layer(Layer(model, i), made[place].second, made[place + 1].second, chance));
+    const auto of = [](int64_t block, const char* what) { return "blocks." + std::to_string(block) + what; };
+    const at::Tensor before = found(made, i == 0 ? "embedding" : of(i - 1, ".mlp")),
+                     after = found(made, of(i, ".mixer"));
+    layers.push_back(measure_layer(Layer(model, i), before, after, chance));
   }
   return layers;
 }
