@@ -9,6 +9,7 @@ at. No text of theirs becomes markup: labels are inside the compressed bytes."""
 import argparse
 import base64
 import gzip
+import io
 import json
 import math
 import struct
@@ -28,8 +29,8 @@ AXES = {
 }  # fmt: skip
 MAY_LACK = {"energy": "LNH", "energy_gradient": "LNH"}
 WHOLE = {"rows", "top_token", "choice", "prior_choice"}  # numbers, of type I32
-TOLD = ("title", "command", "kind", "mixer", "prior", "dialect", "causal", "tokens", "grid", "picture", "notes",
-        "opens_at", "layers")  # fmt: skip
+TOLD = ("title", "command", "kind", "mixer", "prior", "dialect", "causal", "tokens", "grid", "notes", "opens_at",
+        "layers")  # fmt: skip
 SCRIPTS = ("inspect_data.js", "inspect_words.js", "inspect_picture.js", "inspect_reading.js", "inspect_layers.js",
            "inspect.js")  # fmt: skip
 
@@ -73,6 +74,21 @@ def verify(about: dict, header: dict[str, dict], data: memoryview) -> None:
         check(0 <= about["opens_at"][name] < sizes[axis], f"opens_at has {name} {about['opens_at'][name]}")
 
 
+def picture_of(header: dict[str, dict], data: memoryview) -> str | None:
+    """What a classifier was shown, as an address that needs no network."""
+    if "picture" not in header:
+        return None
+    import numpy
+    from matplotlib.image import imsave
+
+    dtype, shape, (start, end) = (header["picture"][key] for key in ("dtype", "shape", "data_offsets"))
+    check(dtype == "U8" and len(shape) == 3 and shape[2] == 3, f"picture has type {dtype} and shape {shape}")
+    check(0 <= start and end <= len(data) and end - start == math.prod(shape), "picture is cut off")
+    file = io.BytesIO()
+    imsave(file, numpy.frombuffer(data[start:end], numpy.uint8).reshape(shape), format="png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
 def pack(about: dict, header: dict[str, dict], data: memoryview) -> str:
     """A header and the tensors, of each first every number's lowest byte, and so on: like bytes compress together."""
     tensors, planes, at = {}, [], 0
@@ -93,6 +109,7 @@ def pack(about: dict, header: dict[str, dict], data: memoryview) -> str:
 def page(numbers: Path) -> str:
     about, header, data = read(numbers)
     verify(about, header, data)
+    about["picture"] = picture_of(header, data)
     script = "".join(map(html_page.part, SCRIPTS))
     body = (
         html_page.part("inspect.html")

@@ -11,7 +11,8 @@ namespace {
 class PictureSubject final : public Subject {
  public:
   PictureSubject(const SubjectOptions& options, const std::filesystem::path& pictures)
-      : trained_(load_trained_classifier(options.model, std::filesystem::is_directory(pictures) ? pictures : "")) {
+      : model_name_(options.model.string()),
+        trained_(load_trained_classifier(options.model, std::filesystem::is_directory(pictures) ? pictures : "")) {
     trained_.model = to_look_at(trained_.model, trained_.model->options, options.fresh);
     if (pictures.empty() || std::filesystem::is_directory(pictures)) {
       const LabelledImages all = image_data(trained_.data, images_for(trained_)).test;
@@ -42,7 +43,7 @@ class PictureSubject final : public Subject {
   Shown shown() override {
     const ImageClassifierOptions& model = trained_.model->options;
     const int64_t rows = model.height / model.patch, columns = model.width / model.patch;
-    Shown shown{.trace = trace(0), .kind = "image", .title = trained_.folder.string() + ", " + name_};
+    Shown shown{.trace = trace(0), .kind = "image", .title = model_name_ + ", " + name_};
     shown.tokens.push_back("class");
     for (int64_t i = 0; i < rows * columns; ++i)
       shown.tokens.push_back("row " + std::to_string(i / columns + 1) + ", column " + std::to_string(i % columns + 1));
@@ -56,9 +57,9 @@ class PictureSubject final : public Subject {
     return trained_.model->standardised(images_.pixels.slice(0, batch, batch + 1));
   }
 
+  std::string model_name_, name_;  // of the model and of what is shown
   TrainedClassifier trained_;
   LabelledImages images_;
-  std::string name_;
 };
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace {
 class SeriesSubject final : public Subject {
  public:
   SeriesSubject(const SubjectOptions& options, const std::filesystem::path& csv, const std::string& target)
-      : trained_(load_trained_forecaster(options.model, csv)),
+      : name_(options.model.string()),
+        trained_(load_trained_forecaster(options.model, csv)),
         data_(forecast_data(trained_.model->options, trained_.data, series_of(trained_.data))) {
     trained_.model = to_look_at(trained_.model, trained_.model->options, options.fresh);
     windows_ = spread(data_.windows.count(SeriesPart::kTest), options.rows);
@@ -44,7 +45,7 @@ class SeriesSubject final : public Subject {
     const at::Tensor past = trained_.model->standardised(columns_of(data_.series, model).slice(0, first)).unsqueeze(0);
     Shown shown{.trace = row_of(trained_.model->trace(past), target_), .kind = "series"};
     const std::string& target = model.targets[static_cast<size_t>(target_)];
-    shown.title = trained_.folder.string() + ", " + target;
+    shown.title = name_ + ", " + target;
     const int64_t tokens = found_tokens(shown.trace);
     if (model.body == ForecastBodyType::kSegments) {
       // Two tokens a segment: what all columns are there, and what the target is.
@@ -72,6 +73,7 @@ class SeriesSubject final : public Subject {
     return {rows.past.to(at::kDouble), rows.future.to(at::kDouble)};
   }
 
+  std::string name_;
   TrainedForecaster trained_;
   ForecastData data_;
   std::vector<int64_t> windows_;

@@ -12,12 +12,10 @@ namespace {
 
 constexpr int64_t kAtOnce = 1 << 21;  // numbers of one posterior in memory
 
-std::vector<double> histogram_edges(double largest) {
-  constexpr int kBins = 20;
-  constexpr double kFirst = 0.01, kLast = 100;
-  std::vector<double> edges{0};
-  for (int i = 0; i < kBins; ++i) edges.push_back(kFirst * std::pow(kLast / kFirst, i / (kBins - 1.0)));
-  edges.back() = std::max(kLast, largest);
+std::vector<double> histogram_edges(double smallest, double largest) {
+  constexpr int kBins = 32;
+  std::vector<double> edges;
+  for (int i = 0; i <= kBins; ++i) edges.push_back(smallest + (largest - smallest) * i / kBins);
   return edges;
 }
 
@@ -54,7 +52,9 @@ double LayerStatistics::hidden_beta(double share) const {
 }
 
 Json LayerStatistics::json() const {
-  const std::vector<double> edges = histogram_edges(hidden_beta_.empty() ? 0 : hidden_beta(1));
+  const bool any = !hidden_beta_.empty() && hidden_beta(1) > 0;
+  const std::vector<double> edges =
+      any ? histogram_edges(std::min(hidden_beta(0), 0.0), hidden_beta(1)) : histogram_edges(0, 1);
   std::vector<int64_t> counts(edges.size() - 1, 0);
   for (const float b : hidden_beta_) {
     const auto above = std::upper_bound(edges.begin(), edges.end(), static_cast<double>(b));

@@ -24,7 +24,8 @@ std::string label_of(const Tokenizer& tokenizer, const std::vector<int64_t>& tok
 
 class TextSubject final : public Subject {
  public:
-  TextSubject(const SubjectOptions& options, const std::string& text) : read_(load_text_model(options.model)) {
+  TextSubject(const SubjectOptions& options, const std::string& text)
+      : name_(options.model.string()), read_(load_text_model(options.model)) {
     read_.model = to_look_at(read_.model, read_.model->options, options.fresh);
     FEM_CHECK(options.length >= 2 && options.rows >= 1, "inspect: expected at least one row of two tokens, got ",
               options.rows, " of ", options.length);
@@ -53,7 +54,7 @@ class TextSubject final : public Subject {
     for (int64_t i = 0; i < length_; ++i)
       shown.tokens.push_back(label_of(*read_.tokenizer, tokens_, static_cast<size_t>(i)));
     const auto all = static_cast<int64_t>(tokens_.size());
-    shown.title = read_.folder.string();
+    shown.title = name_;
     if (all > length_)
       shown.notes.push_back("The first " + grouped(length_) + " of " + grouped(all) +
                             " tokens are shown; --length shows more.");
@@ -65,6 +66,7 @@ class TextSubject final : public Subject {
     return at::tensor(at::ArrayRef(tokens_.data() + first, static_cast<size_t>(length_)), at::kLong).unsqueeze(0);
   }
 
+  std::string name_;
   TextModel read_;
   std::vector<int64_t> tokens_, starts_;
   int64_t length_ = 0;

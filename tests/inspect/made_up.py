@@ -2,11 +2,9 @@
 
 Usage: made_up.py FILE.safetensors [text | hostile | series | image | large | attention]"""
 
-import base64
 import json
 import struct
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +127,7 @@ def made_up(labels: list[str], layers: int, heads: int, channels: int, rows: lis
     defaults = {
         "title": "made up", "command": "fem inspect runs/book --text 'O ROMEO' --out page.html", "kind": "text",
         "mixer": "attention" if attention else "fem", "prior": "softmax", "dialect": "corrected", "causal": causal,
-        "tokens": labels, "grid": None, "picture": None, "notes": [],
+        "tokens": labels, "grid": None, "notes": [],
         "opens_at": {"row": int(interesting[1]), "layer": int(interesting[0]), "head": heads - 1},
         "layers": [statistics(tensors, layer) for layer in range(layers)],
     }  # fmt: skip
@@ -139,27 +137,14 @@ def made_up(labels: list[str], layers: int, heads: int, channels: int, rows: lis
 def save(path: Path, about: dict, tensors: dict[str, np.ndarray]) -> None:
     header, parts, at = {"__metadata__": {"fem_inspect": json.dumps(about)}}, [], 0
     for name, values in tensors.items():
-        is_whole = np.issubdtype(values.dtype, np.integer)
-        parts.append(np.ascontiguousarray(values, "<i4" if is_whole else "<f4").tobytes())
-        header[name] = {"dtype": "I32" if is_whole else "F32", "shape": list(values.shape),
+        is_whole, is_bytes = np.issubdtype(values.dtype, np.integer), values.dtype == np.uint8
+        kept = "u1" if is_bytes else "<i4" if is_whole else "<f4"
+        parts.append(np.ascontiguousarray(values, kept).tobytes())
+        header[name] = {"dtype": {"u1": "U8", "<i4": "I32", "<f4": "F32"}[kept], "shape": list(values.shape),
                         "data_offsets": [at, at + len(parts[-1])]}  # fmt: skip
         at += len(parts[-1])
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
-
-
-def png(pixels: np.ndarray) -> str:
-    """A grey picture as a data address."""
-    height, width = pixels.shape
-    lines = b"".join(b"\0" + line.tobytes() for line in pixels.astype(np.uint8))
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checked = kind + content
-        return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
-
-    size = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    content = b"\x89PNG\r\n\x1a\n" + size + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
-    return "data:image/png;base64," + base64.b64encode(content).decode()
 
 
 def text() -> tuple[dict, dict]:
@@ -192,8 +177,11 @@ def image() -> tuple[dict, dict]:
     ring = 255 * np.exp(-(((np.hypot(x, y * 0.8) - 0.6) / 0.15) ** 2))
     labels = ["class"] + [f"row {row}, column {column}" for row in range(7) for column in range(7)]
     grid = {"rows": 7, "columns": 7, "first": 1}
-    return made_up(labels, 4, 2, 16, list(range(50)), causal=False, kind="image", grid=grid, picture=png(ring),
-                   title="runs/digits: a zero")  # fmt: skip
+    about, tensors = made_up(
+        labels, 4, 2, 16, list(range(50)), causal=False, kind="image", grid=grid, title="runs/digits: a zero"
+    )
+    tensors["picture"] = np.repeat(ring.astype(np.uint8)[..., None], 3, -1)
+    return about, tensors
 
 
 def large() -> tuple[dict, dict]:
