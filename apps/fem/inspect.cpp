@@ -54,9 +54,10 @@ std::unique_ptr<Subject> subject_of(const InspectArguments& arguments, const std
   if (arguments.file) return text_subject(options, read_file(*arguments.file, "inspect", kLargestText));
   if (arguments.csv) return series_subject(options, *arguments.csv, arguments.target);
   if (arguments.image) return picture_subject(options, *arguments.image);
+  if (std::unique_ptr<Subject> own = argmax_subject(options)) return own;
   FEM_CHECK(false,
             "inspect: expected something to show the model: --text or --file for a language model, --csv for a "
-            "forecaster, --image for a classifier");
+            "forecaster, --image for a classifier; only a run of argmax needs nothing");
 }
 
 // A progress bar that begins with the first call, and Ctrl-C.

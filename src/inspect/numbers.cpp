@@ -12,8 +12,7 @@
 namespace fem {
 namespace {
 
-constexpr int64_t kMostBytes = 16 << 20;  // of the tokens that are shown whole; a page is a third larger
-constexpr int64_t kKept = 16;             // entries of a posterior, the largest
+constexpr int64_t kKept = 16;  // entries of a posterior, the largest
 
 // A figure of every token in every layer.
 struct Map {
@@ -106,7 +105,7 @@ std::string words_of(const BackboneOptions& options, const char* field) {
 }  // namespace
 
 Safetensors page_numbers(Subject& subject, const std::string& command,
-                         const std::function<void(int64_t done, int64_t all)>& on_layer) {
+                         const std::function<void(int64_t done, int64_t all)>& on_layer, int64_t most_bytes) {
   const at::NoGradGuard no_gradients;
   Shown shown = subject.shown();
   const BackboneOptions& options = subject.options();
@@ -119,7 +118,7 @@ Safetensors page_numbers(Subject& subject, const std::string& command,
   const int64_t heads = options.n_head, width = inspector.width();
   const int64_t bytes_a_row = 4 * layers * (heads * tokens + width * (2 * std::min(kKept, tokens) + 11) + 5 * heads);
   const std::vector<int64_t> rows =
-      rows_to_show(maps.disagree.values, std::max<int64_t>(2, kMostBytes / std::max<int64_t>(bytes_a_row, 1)));
+      rows_to_show(maps.disagree.values, std::max<int64_t>(2, most_bytes / std::max<int64_t>(bytes_a_row, 1)));
 
   Safetensors numbers;
   std::map<std::string, std::vector<at::Tensor>> by_layer;

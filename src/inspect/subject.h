@@ -58,6 +58,9 @@ std::unique_ptr<Subject> series_subject(const SubjectOptions& options, const std
 // pictures: a file to show, or a folder as of fem classify, of which the first is shown; none: what it was trained on.
 std::unique_ptr<Subject> picture_subject(const SubjectOptions& options, const std::filesystem::path& pictures);
 
+// A run of the argmax task, which makes its examples itself; none if it is another's.
+std::unique_ptr<Subject> argmax_subject(const SubjectOptions& options);
+
 // Numbers 0 ... all - 1, at most so many, spread evenly.
 std::vector<int64_t> spread(int64_t all, int64_t most);
 

@@ -9,10 +9,8 @@
 #include "priors/prior.h"
 
 namespace fem {
-namespace {
 
-// Values of the full width, queries and keys as wide; no positions and no conditioner, so all a mixer has is its prior.
-MixerOptions layer_options(const ArgmaxOptions& options) {
+MixerOptions argmax_layer(const ArgmaxOptions& options) {
   MixerOptions layer;
   layer.n_embd = layer.fem_dim.emplace(options.dim);
   layer.n_head = options.heads;
@@ -22,10 +20,8 @@ MixerOptions layer_options(const ArgmaxOptions& options) {
   return layer;
 }
 
-}  // namespace
-
 ArgmaxModel::ArgmaxModel(const ArgmaxOptions& options, int64_t seed)
-    : options_(options), layer_(layer_options(options)) {
+    : options_(options), layer_(argmax_layer(options)) {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
   const auto add = [&](const ParameterSpec& spec) {
     parameters_[spec.name] = initial_value(spec, generator);

@@ -9,6 +9,10 @@
 
 namespace fem {
 
+// The layer that the read would be part of: values of the full width, queries and keys as wide; no positions and no
+// conditioner, so all a mixer has is its prior.
+MixerOptions argmax_layer(const ArgmaxOptions& options);
+
 // A single read of the input itself at the last token: values are not projected, so all a mixer can do is choose.
 //   fem:     q from the last token, k from all, then the free-energy read with learned beta and the inner gate (L, T)
 //   mean:    the same prior and values, mean only
