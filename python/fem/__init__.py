@@ -15,6 +15,7 @@ from fem import energy, ops
 from fem._library import version
 from fem.config import FreeEnergyMixerConfig, LetterChoice
 from fem.forecaster import Forecaster
+from fem.inspection import Inspection
 from fem.language_model import GenerateOptions, LanguageModel, LanguageModelState
 from fem.language_model_config import LanguageModelConfig
 from fem.mixer import FreeEnergyMixer
@@ -30,6 +31,7 @@ __all__ = [
     "FreeEnergyMixer",
     "FreeEnergyMixerConfig",
     "GenerateOptions",
+    "Inspection",
     "LanguageModel",
     "LanguageModelConfig",
     "LanguageModelState",

@@ -172,6 +172,9 @@ def layer_calls(folder: Path) -> list[Valid]:
             "x": tokens(), "parameters": weights("backbone", backbone), "config": backbone,
             "states": [state(), state()], "mask": mask,
         },
+        "inspect_mixer": lambda: {
+            "x": tokens(), "parameters": weights("mixer", config), "config": config, "positions": [0, 5], "mask": mask,
+        },
         "mixer_config": lambda: {"config": config},
         "mixer_parameters": lambda: {"config": config},
         "mixer_letters": lambda: {"config": config, "letters": "CLT"},

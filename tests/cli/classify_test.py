@@ -82,6 +82,23 @@ class Classify(TrainingCase):
         self.assertIn("large.png: 32 x 16 pixels in colour, taken as 8 x 8 pixels in grey", large.stderr)
         self.assertEqual(len(large.stdout.splitlines()), 2)
 
+    def test_inspect_looks_inside(self):
+        self.train("run", "--epochs", 1, "--plain")
+        one = self.folder / "bars/test/lying/0.png"
+        page = self.fem("inspect", "run", "--image", one, "--out", "one.html")
+        self.assertEqual(page.returncode, 0, page.stderr)
+        self.assertTrue((self.folder / "one.html").read_text().startswith("<!doctype html>"))
+        summary = self.fem(
+            "inspect", "run", "--image", "bars", "--summary", "--fresh", "--rows", 3, "--json", "s.jsonl"
+        )
+        self.assertEqual(summary.returncode, 0, summary.stderr)
+        self.assertLessEqual(max(map(len, summary.stdout.splitlines())), 80)
+        fresh, trained = map(json.loads, (self.folder / "s.jsonl").read_text().splitlines())
+        self.assertEqual([fresh["fresh"], trained["fresh"]], [True, False])
+        self.assertNotEqual(fresh["layers"], trained["layers"])
+        self.assert_error(self.fem("inspect", "run"), "expected something to show the model")
+        self.assert_error(self.fem("inspect", "run", "--image", one, "--ablate"), "a picture alone has no class")
+
     def test_a_killed_run_goes_on_as_if_it_had_not_been(self):
         changes = ("train.checkpoint_every=1", "data.mixup=0.4", "data.flip=true", "model.dropout=0.1")
         sets = [word for change in changes for word in ("--set", change)]

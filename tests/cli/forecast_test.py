@@ -57,6 +57,21 @@ class Forecast(TrainingCase):
         self.assertIn(f"{line['scores'][0]['mse']:.4f}", measured.stdout)
         self.assertIn(f"{line['scores'][0]['mse']:.4f}", trained.stdout)
 
+    def test_inspect_looks_inside(self):
+        self.train("run", "--plain")
+        page = self.fem("inspect", "run", "--csv", "table.csv", "--target", "sun", "--out", "sun.html")
+        self.assertEqual(page.returncode, 0, page.stderr)
+        self.assertIn("Page: sun.html", page.stdout)
+        self.assertTrue((self.folder / "sun.html").read_text().startswith("<!doctype html>"))
+        self.assertEqual(list(self.folder.glob("*.tmp.*")), [])
+        unknown = self.fem("inspect", "run", "--csv", "table.csv", "--target", "moon")
+        self.assert_error(unknown, "expected --target to be one that the model forecasts, got 'moon'")
+        ablated = self.fem("inspect", "run", "--csv", "table.csv", "--ablate", "--rows", 2, "--json", "gates.jsonl")
+        self.assertEqual(ablated.returncode, 0, ablated.stderr)
+        line = json.loads((self.folder / "gates.jsonl").read_text())
+        self.assertEqual(line["ablations"][0]["what"], "as trained")
+        self.assertGreater(len({one["loss"] for one in line["ablations"]}), 2)
+
     def test_one_target_of_a_table_that_is_not_tidy(self):
         lines = table().replace(",", ";").splitlines()
         lines[0] += ";note"
