@@ -6,7 +6,7 @@ const numbers = await unpack(at("numbers").textContent).then((bytes) => new Numb
   throw problem;
 });
 const {about} = numbers;
-const START = {...about.opens_at, colour: "disagree", sort: "channel", all: false};
+const START = {...about.opens_at, colour: "disagree", near: 0, sort: "channel", all: false};
 
 // Of an address what has a meaning; the rest is as the page opens.
 function stateOf(hash) {
@@ -16,15 +16,15 @@ function stateOf(hash) {
   const found = {
     row: numbers.rowOf.get(whole("token", numbers.tokens)), layer: whole("layer", numbers.layers), head: whole("head", numbers.heads),
     colour: Object.hasOwn(COLOURS, given.get("colour") ?? "") ? given.get("colour") : undefined,
+    near: NEAR.includes(whole("near", 1000)) ? whole("near", 1000) : undefined,
     sort: among("sort", COLUMNS), all: given.has("all") ? given.get("all") === "1" : undefined,
   };
   return {...START, ...Object.fromEntries(Object.entries(found).filter(([, value]) => value !== undefined))};
 }
 
-function addressOf({row, layer, head, colour, sort, all}) {
+function addressOf({row, layer, head, all, ...others}) {
   const words = {token: numbers.rows[row], layer, head};
-  if (colour !== START.colour) words.colour = colour;
-  if (sort !== START.sort) words.sort = sort;
+  for (const name of ["colour", "near", "sort"]) if (others[name] !== START[name]) words[name] = others[name];
   if (all) words.all = 1;
   return "#" + new URLSearchParams(words);
 }
@@ -60,15 +60,18 @@ function build() {
     ? `The ${grouped(numbers.rows.length)} underlined ones are shown whole; the others have their colour only.` : "");
   const count = (end) => Array.from({length: end}, (_, place) => [place, String(place)]);
   const options = {layer: count(numbers.layers), head: count(numbers.heads),
-    colour: Object.entries(COLOURS).map(([key, {title}]) => [key, title])};
+    colour: Object.entries(COLOURS).map(([key, {title}]) => [key, title]),
+    near: NEAR.filter((near) => near < numbers.tokens).map((near) => [near, near ? `nearest ${near}` : "all"])};
   for (const [name, all] of Object.entries(options)) {
     at(name).append(...all.map(([value, text]) => make("option", {value: String(value)}, text)));
     at(name).addEventListener("change", () => go({[name]: name === "colour" ? at(name).value : +at(name).value}));
   }
   at("controls").addEventListener("submit", (event) => event.preventDefault());
   at("all").addEventListener("change", () => go({all: at("all").checked}));
-  at("tokens").addEventListener("pointerover", (event) => tell(event.target.closest(".token")?.told ?? "", event.clientX, event.clientY));
+  at("tokens").addEventListener("pointerover", (event) => tell(event.target.closest(".token")?.told() ?? "", event.clientX, event.clientY));
   at("tokens").addEventListener("pointerleave", () => tell(""));
+  document.addEventListener("pointerdown", (event) => event.target.closest("canvas, .token") || tell(""));
+  document.addEventListener("keydown", (event) => event.key === "Escape" && tell(""));
   buildChannels((key) => go({sort: state.sort === key ? `-${key}` : key}));
   buildPlaces(numbers);
   buildLayers(numbers, (layer) => go({layer}));
@@ -76,7 +79,7 @@ function build() {
 
 function show() {
   const reading = numbers.reading(state);
-  for (const name of ["layer", "head", "colour"]) at(name).value = state[name];
+  for (const name of ["layer", "head", "colour", "near"]) at(name).value = state[name];
   const order = sorted(reading.channels, state.sort);
   showFacts(numbers, state, reading);
   showTokens(numbers, cells, state, reading);

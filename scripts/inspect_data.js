@@ -20,6 +20,8 @@ class Numbers {
     [this.layers, , this.heads, this.tokens] = tensors.prior.shape;
     [, , , this.channels, this.kept] = tensors.top_token.shape;
     this.rows = [...this.read("rows")];
+    this.labels = about.tokens.map(seen);
+    this.axis = about.grid ? about.tokens.map((_, token) => String(token)) : this.labels;  // below a picture; a patch is known by its number
     this.rowOf = new Map(this.rows.map((token, row) => [token, row]));
   }
 

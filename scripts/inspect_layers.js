@@ -11,11 +11,11 @@ function showMap(numbers, picture, state, reading) {
     {name: `layer ${layer}`, height, values: COLOURS[by].values(numbers, {layer})}));
   picture.told = (layer, token) => `layer ${layer}, ${named(numbers, token)}\n${tells(rows[layer].values[token])}`
     + (numbers.rowOf.has(token) ? "" : "\nnot shown whole");
-  picture.show({tokens: numbers.tokens, rows, scale: shown, labels: axisOf(numbers),
+  picture.show({first: 0, tokens: numbers.tokens, rows, scale: shown, labels: numbers.axis,
     cross: {row: state.layer, token: reading.token}});
   showKey(at("map-key"), shown);
-  const squeezed = picture.step < 1 ? ` ${grouped(numbers.tokens)} tokens are more than there are pixels: each column shows the largest of its tokens.` : "";
-  at("map-note").textContent = `Every layer and token by ${title}; the box is what is shown above, and a click goes elsewhere.${squeezed}`;
+  at("map-note").textContent = `Every layer and token by ${title}. The box is ${named(numbers, reading.token)} in layer ${state.layer}, `
+    + `which is shown above; a click shows another one there.${squeezed(picture)}`;
   at("map").setAttribute("aria-label", `Heat picture of layers by tokens: ${title}. The table below has its largest numbers; `
     + "arrow keys move through its cells, Enter shows one.");
 }
@@ -29,7 +29,9 @@ function buildPlaces(numbers) {
   fillTable(at("places"), ["where", "channels that disagree", "spent, mean (nats)"], places.slice(0, MOST_PLACES).map((place) => {
     const [layer, token] = [Math.floor(place / numbers.tokens), place % numbers.tokens];
     const text = `layer ${layer}, ${named(numbers, token)}`;
-    return [make("a", {href: `#token=${token}&layer=${layer}`}, text), share(disagree[place]), figure(kl[place])];
+    const link = make("a", {href: `#token=${token}&layer=${layer}`}, text);
+    link.addEventListener("click", () => at("reading-title").scrollIntoView());
+    return [link, share(disagree[place]), figure(kl[place])];
   }));
 }
 
@@ -65,7 +67,7 @@ function buildLayers(numbers, chooseLayer) {
     make("span", {}, `${figure(value.median)}, ${figure(value.low)} to ${figure(value.high)}`), small(value, ends.beta)) : "–");
   const header = ["layer", "effective rank", "channels that disagree (share)", "spent KL(q‖p), mean (nats)",
     "hidden temperature β*: median, and low to high", "inner gate λ, mean", "values at the cap (share)"];
-  const withEnergy = layers.some(({energy}) => energy !== null);
+  const withEnergy = layers.some(({energy}) => typeof energy === "number");
   if (withEnergy) header.push("energy F*, mean", "norm of its gradient, mean");
   const row = (first, layer) => [first, bar(layer.rank, figure(layer.rank), ends.rank, 1), bar(layer.disagree, share(layer.disagree), 1, 0),
     bar(layer.kl, figure(layer.kl), ends.kl, 0), told(layer.hidden_beta), figure(layer.lambda), share(layer.capped),

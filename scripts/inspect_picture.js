@@ -42,6 +42,7 @@ function showKey(element, {unit, of, ticks}) {
 
 class Picture {
   static GUTTER = 58;
+  static MARGIN = 16;
   static WIDEST = 40;  // a token
 
   // told(row, token): what a cell says; picked(row, token): what choosing it does.
@@ -50,12 +51,14 @@ class Picture {
     canvas.addEventListener("pointermove", (event) => this.point(event));
     canvas.addEventListener("pointerdown", (event) => this.point(event));
     canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.leave());
+    canvas.addEventListener("pointercancel", () => this.leave());
     canvas.addEventListener("blur", () => this.leave());
     canvas.addEventListener("click", (event) => this.point(event) && this.pick());
     canvas.addEventListener("keydown", (event) => this.press(event));
   }
 
-  // content: {tokens, rows: [{name, height, gap, values}], scale, labels, marks: [{row, token, away}], line, cross}
+  // content: {first, tokens, rows: [{name, height, gap, values}], scale, labels, marks: [{row, token, away}], line, cross}: of so
+  // many tokens from the first on; values are of these, all else counts tokens from the very first.
   show(content) {
     this.content = content;
     this.cursor = null;
@@ -64,9 +67,9 @@ class Picture {
 
   draw() {
     const {canvas, content} = this;
-    const {tokens, rows} = content;
+    const {first, tokens, rows} = content;
     const width = Math.max(120, canvas.parentElement.clientWidth);
-    const plot = width - Picture.GUTTER - 8;
+    const plot = width - Picture.GUTTER - Picture.MARGIN;
     this.step = Math.min(Picture.WIDEST, plot / tokens);
     this.pixels = Math.min(plot, Math.ceil(this.step * tokens));
     this.tops = [];
@@ -77,7 +80,7 @@ class Picture {
       height += row.height;
     }
     this.bottom = height;
-    const longest = Math.max(...content.labels.slice(0, tokens).map((label) => [...label].length));
+    const longest = Math.max(...content.labels.slice(first, first + tokens).map((label) => [...label].length));
     this.named = this.step >= 11 ? (longest <= 2 || 7 * longest < this.step ? "upright" : "turned") : "counted";
     height += this.named === "turned" ? Math.min(84, 14 + 6.5 * Math.min(12, longest)) : 22;
     const density = window.devicePixelRatio || 1;
@@ -123,7 +126,7 @@ class Picture {
   }
 
   name() {
-    const {pen, step, content: {rows, tokens, labels}} = this;
+    const {pen, step, content: {rows, first, tokens, labels}} = this;
     pen.font = this.font;
     pen.fillStyle = this.color("soft");
     pen.textBaseline = "middle";
@@ -135,17 +138,17 @@ class Picture {
       pen.fillText(row.name, Picture.GUTTER - 7, middle);
       free = middle;
     });
-    const center = (token) => Picture.GUTTER + (token + 0.5) * step;
+    const center = (token) => Picture.GUTTER + (token - first + 0.5) * step;
     if (this.named === "counted") {
       const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].find((n) => n * step >= 48) || tokens;
       pen.textAlign = "center";
-      for (let token = 0; token < tokens; token += apart) {
+      for (let token = Math.ceil(first / apart) * apart; token < first + tokens; token += apart) {
         pen.fillRect(center(token), this.bottom, 1, 4);
         pen.fillText(grouped(token), center(token), this.bottom + 13);
       }
       return;
     }
-    for (let token = 0; token < tokens; token++) {
+    for (let token = first; token < first + tokens; token++) {
       pen.save();
       pen.translate(center(token), this.bottom + (this.named === "turned" ? 6 : 12));
       if (this.named === "turned") pen.rotate(-Math.PI / 2);
@@ -157,13 +160,14 @@ class Picture {
 
   // What was chosen is ringed; a line goes down from what the prior would choose.
   mark() {
-    const {pen, step, content: {marks = [], rows, line, cross}} = this;
-    const left = (token) => Picture.GUTTER + token * step;
-    if (line !== undefined) {
+    const {pen, step, content: {marks = [], rows, first, tokens, line, cross}} = this;
+    const left = (token) => Picture.GUTTER + (token - first) * step;
+    const isSeen = (token) => token >= first && token < first + tokens;
+    if (line !== undefined && isSeen(line)) {
       pen.fillStyle = this.color("ink");
       for (let y = this.tops[0]; y < this.bottom; y += 4) pen.fillRect(Math.round(left(line) + step / 2) - 0.5, y, 1, 2);
     }
-    for (const {row, token, away} of marks) {
+    for (const {row, token, away} of marks.filter((mark) => isSeen(mark.token))) {
       const [top, height] = [this.tops[row], rows[row].height];
       const color = this.color(away ? "vermilion" : "ink");
       if (step >= 8 && height >= 8) {
@@ -182,7 +186,7 @@ class Picture {
 
   box(row, token, color) {
     const wide = Math.max(this.step, 5);
-    const x = Picture.GUTTER + (token + 0.5) * this.step - wide / 2;
+    const x = Picture.GUTTER + (token - this.content.first + 0.5) * this.step - wide / 2;
     this.pen.strokeStyle = color;
     this.pen.lineWidth = 2;
     this.pen.strokeRect(x - 0.5, this.tops[row] - 1, wide, this.content.rows[row].height + 1);
@@ -193,9 +197,9 @@ class Picture {
     const [x, y] = [event.clientX - left - Picture.GUTTER, event.clientY - top];
     const row = this.tops.findLastIndex((start) => start <= y);
     if (row < 0 || y >= this.bottom || x < 0 || x >= this.pixels) return this.leave();
-    const {rows, tokens} = this.content;
-    const token = this.step < 1 ? this.largest(rows[row].values, Math.floor(x)) : Math.floor(x / this.step);
-    this.move(row, Math.min(tokens - 1, token), event.clientX, event.clientY);
+    const {rows, first, tokens} = this.content;
+    const column = this.step < 1 ? this.largest(rows[row].values, Math.floor(x)) : Math.floor(x / this.step);
+    this.move(row, first + Math.min(tokens - 1, column), event.clientX, event.clientY);
     return true;
   }
 
@@ -221,7 +225,7 @@ class Picture {
 
   press(event) {
     const steps = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
-    const {rows, tokens, cross, line} = this.content;
+    const {rows, first, tokens, cross, line} = this.content;
     if (event.key === "Escape") return this.leave();
     const picks = event.key === "Enter" || event.key === " ";
     if (!picks && !(event.key in steps)) return false;
@@ -229,10 +233,10 @@ class Picture {
     if (picks) return this.pick();
     const [down, right] = steps[event.key];
     const {row, token} = this.cursor || {row: cross?.row ?? 0, token: cross?.token ?? line ?? 0};
-    const within = (value, end) => Math.min(end - 1, Math.max(0, value));
-    const next = [within(row + down, rows.length), within(token + right, tokens)];
+    const within = (value, start, end) => Math.min(end - 1, Math.max(start, value));
+    const next = [within(row + down, 0, rows.length), within(token + right, first, first + tokens)];
     const {left, top} = this.canvas.getBoundingClientRect();
-    this.move(...next, left + Picture.GUTTER + (next[1] + 0.5) * this.step, top + this.tops[next[0]], true);
+    this.move(...next, left + Picture.GUTTER + (next[1] - first + 0.5) * this.step, top + this.tops[next[0]], true);
     return true;
   }
 }

@@ -1,7 +1,7 @@
 // One token in one layer and head: the strip to choose it from, what it reads, and its channels as a table.
 
-const quoted = (numbers, token) => `“${short(seen(numbers.about.tokens[token]))}”`;
-const named = (numbers, token) => `token ${grouped(token)} ${quoted(numbers, token)}`;
+const quoted = (numbers, token) => `“${short(numbers.labels[token])}”`;
+const named = (numbers, token) => (token < 0 ? "no token" : `token ${grouped(token)} ${quoted(numbers, token)}`);
 
 // What tokens can be coloured by: values(numbers, state, reading) has a number for every token; everywhere: in every layer.
 const COLOURS = {
@@ -28,8 +28,6 @@ const COLOURS = {
     values: (numbers, state, reading) => reading.chosen, scale: (numbers) => scale("channels", 0, numbers.channels),
   },
 };
-// What stands below a picture: a patch is known by its number.
-const axisOf = ({about}) => about.tokens.map((label, token) => (about.grid ? String(token) : seen(label)));
 const largestOf = (values) => values.reduce((a, b) => (b > a ? b : a), 0);
 
 // The tokens as text, segments or patches over a picture; those in `rows` are radio buttons, the others are only seen.
@@ -39,8 +37,8 @@ function buildTokens(numbers, choose) {
   strip.className = kind;
   const some = numbers.rows.length < tokens.length;
   strip.classList.toggle("some", some);
-  const cells = tokens.map((label, token) => {
-    const text = seen(label).split(/(^[␣⏎]+|[␣⏎]+$)/).map((part) => (/^[␣⏎]/.test(part) ? make("span", {class: "blank"}, part) : part));
+  const cells = numbers.labels.map((label, token) => {
+    const text = label.split(/(^[␣⏎]+|[␣⏎]+$)/).map((part) => (/^[␣⏎]/.test(part) ? make("span", {class: "blank"}, part) : part));
     const row = numbers.rowOf.get(token);
     return row === undefined ? make("span", {class: "token"}, ...text)
       : make("span", {class: "token whole", role: "radio", tabindex: "-1", "data-row": String(row)}, ...text);
@@ -79,24 +77,26 @@ function showTokens(numbers, cells, state, reading) {
   const shown = scale(numbers);
   const all = values(numbers, state, reading);
   const colors = heat();
-  const clear = numbers.about.picture ? 0.6 : 1;  // the picture is seen through its patches
+  const told = (token) => `${named(numbers, token)}\n${tells(all[token] ?? 0)}${numbers.rowOf.has(token) ? "" : "\nnot shown whole"}`;
   cells.forEach((cell, token) => {
     const color = colors(shown.of(all[token] ?? 0));
-    cell.style.backgroundColor = `rgb(${color.join(" ")} / ${clear})`;
+    cell.style.backgroundColor = css(color);
     cell.style.color = inkOn(color);
-    cell.told = `${named(numbers, token)}\n${tells(all[token] ?? 0)}${numbers.rowOf.has(token) ? "" : "\nnot shown whole"}`;
-    if (!numbers.rowOf.has(token)) return;
-    const isChosen = token === reading.token;
-    cell.setAttribute("aria-label", cell.told.replace("\n", ", "));
-    cell.setAttribute("aria-checked", String(isChosen));
-    cell.tabIndex = isChosen ? 0 : -1;
+    cell.told = () => told(token);
+  });
+  numbers.rows.forEach((token, row) => {
+    cells[token].setAttribute("aria-label", told(token).replace("\n", ", "));
+    cells[token].setAttribute("aria-checked", String(row === state.row));
+    cells[token].tabIndex = row === state.row ? 0 : -1;
   });
   const [strip, cell] = [at("tokens"), cells[reading.token]];
-  const above = cell.offsetTop - strip.offsetTop;
+  const above = cell.offsetTop;
   if (above < strip.scrollTop || above + cell.offsetHeight > strip.scrollTop + strip.clientHeight)
     strip.scrollTop = above - strip.clientHeight / 2;
   showKey(at("colour-key"), shown);
 }
+
+const NEAR = [0, 512, 128, 32];  // how many tokens the picture can be narrowed to; 0 is all
 
 // The table's columns. `first` is the direction that sorting begins with: 1 is upward.
 const COLUMNS = {
@@ -166,7 +166,7 @@ function choiceOf(numbers, token, away) {
   if (token < 0) return "–";
   const sign = make("span", {class: "sign"}, away ? "◆" : "");
   if (away) sign.append(make("span", {class: "unseen"}, "not the prior's: "));
-  const label = short(seen(numbers.about.tokens[token]), 18);
+  const label = short(numbers.labels[token], 18);
   return make("span", {class: away ? "away" : ""}, sign, make("span", {class: "place"}, grouped(token)), ` ${label}`);
 }
 
@@ -178,7 +178,7 @@ function showFacts(numbers, state, reading) {
   const looksAt = channels.prior_choice[0];
   at("reading-title").textContent = `Token ${grouped(token)} ${quoted(numbers, token)} in layer ${state.layer}, head ${state.head}`;
   const first = priors.size > 1 ? "The prior's own choice differs from channel to channel. "
-    : `The prior weighs ${named(numbers, looksAt)} most (${figure(prior[looksAt])}). `;
+    : `The prior weighs ${named(numbers, looksAt)} most (${figure(prior[looksAt] ?? 0)}). `;
   const then = away === 0 ? "No channel chooses another one."
     : `${plural(away, "channel")} of ${numbers.channels} ${away === 1 ? "chooses" : "choose"} another token; channel ${costly} spends `
       + `most, ${figure(channels.kl_qp[costly])} nats, and chose ${named(numbers, channels.choice[costly])}.`;
@@ -199,14 +199,25 @@ function showFacts(numbers, state, reading) {
 const HEAVIEST = 10;
 const TALLEST = 620;  // pixels that all channels may take
 
+// The tokens of the picture: all that may be looked at, or those nearest to the chosen one.
+function windowOf({token, end}, near) {
+  const count = near > 0 ? Math.min(near, end) : end;
+  return [Math.max(0, Math.min(end - count, token - Math.floor(count / 2))), count];
+}
+
+const squeezed = ({step, content: {tokens}}) => (step < 1
+  ? ` ${grouped(tokens)} tokens are more than there are pixels: each column shows the largest of its tokens.` : "");
+
 function showReading(numbers, picture, state, reading, order) {
   const {channels, prior, end, chosen} = reading;
+  const [first, count] = windowOf(reading, state.near);
+  const seenOf = (values) => values.subarray(first, first + count);
   const height = Math.max(4, Math.min(20, Math.floor(TALLEST / order.length)));
   const own = order.map((channel) => numbers.posterior(reading, channel));
-  const rows = [{name: "prior", height: 26, values: prior.subarray(0, end)},
-    ...own.map(({weights}, place) => ({name: String(order[place]), height, gap: place === 0 ? 10 : 0, values: weights}))];
+  const rows = [{name: "prior", height: 26, values: seenOf(prior)},
+    ...own.map(({weights}, place) => ({name: String(order[place]), height, gap: place === 0 ? 10 : 0, values: seenOf(weights)}))];
   const marks = order.map((channel, place) => ({row: place + 1, token: channels.choice[channel],
-    away: channels.choice[channel] !== channels.prior_choice[channel]})).filter(({token}) => token >= 0);
+    away: channels.choice[channel] !== channels.prior_choice[channel]}));
   const one = new Set(channels.prior_choice).size === 1 ? channels.prior_choice[0] : undefined;
   picture.told = (row, token) => {
     const lines = [named(numbers, token), `prior ${figure(prior[token])}`];
@@ -216,16 +227,16 @@ function showReading(numbers, picture, state, reading, order) {
     return [...lines, `channel ${order[row - 1]}: posterior ${weight}`].join("\n");
   };
   const shown = WEIGHT();
-  picture.show({tokens: end, rows, scale: shown, labels: axisOf(numbers), marks, line: one});
+  picture.show({first, tokens: count, rows, scale: shown, labels: numbers.axis, marks, line: one});
   showKey(at("reading-key"), shown);
-  const squeezed = picture.step < 1 ? ` ${grouped(end)} tokens are more than there are pixels: each column shows the largest of its tokens.` : "";
-  const kept = end > numbers.kept ? `; of each the ${numbers.kept} largest weights are kept` : "";
-  at("reading-note").textContent = "The top row is the prior. Below it each channel has a row, its posterior"
-    + `${kept}, in the order of the table below. A ring is the token a channel chose: orange where it is not the prior's, `
-    + `which the dotted line marks.${squeezed}`;
+  const kept = end > numbers.kept ? `, of which the ${numbers.kept} largest weights are kept` : "";
+  const outside = marks.filter(({token}) => token < first || token >= first + count).length;
+  const further = outside > 0 ? ` ${plural(outside, "channel")} chose a token further away.` : "";
+  at("reading-note").textContent = "The top row is the prior. Below it each channel has a row, in the order of the table below: its posterior"
+    + `${kept}. A ring is the token a channel chose: orange where it is not the prior's, which the dotted line marks.${further}${squeezed(picture)}`;
   at("reading").setAttribute("aria-label", `Heat picture. ${at("summary").textContent} The tables below have its numbers; `
     + "arrow keys move through its cells.");
   const heaviest = Array.from(prior.subarray(0, end), (_, token) => token).sort((a, b) => prior[b] - prior[a]).slice(0, HEAVIEST);
   fillTable(at("weights"), ["token", "label", "prior (probability)", "channels that chose it"], heaviest.map((token) =>
-    [grouped(token), short(seen(numbers.about.tokens[token])), figure(prior[token]), grouped(chosen[token])]));
+    [grouped(token), short(numbers.labels[token]), figure(prior[token]), grouped(chosen[token])]));
 }

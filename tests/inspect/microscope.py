@@ -15,7 +15,7 @@ TREE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TREE / "tests/support"))
 from browser import Browser, find_chromium  # noqa: E402
 
-GUTTER, MARGIN, PRIOR, GAP, CHANNEL, LAYER = 58, 8, 26, 10, 20, 22  # pixels of a picture and of its rows
+GUTTER, MARGIN, PRIOR, GAP, CHANNEL, LAYER = 58, 16, 26, 10, 20, 22  # pixels of a picture and of its rows
 # The table's columns after the chosen token, and the tensors of those that show one as it is.
 COLUMNS = ["weight", "beta", "kl", "gain", "lambda", "gate", "most", "mean", "read", "energy", "back", "entropy", "cap"]
 TENSORS = {"beta": "hidden_beta", "kl": "kl_qp", "gate": "outer_gate", "read": "gated", "energy": "free_energy",

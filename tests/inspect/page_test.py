@@ -177,12 +177,12 @@ class Choosing(PageTest):
     def test_an_address_without_meaning_is_ignored(self):
         made = self.open("text")
         opens = made.about["opens_at"]
-        usual = [opens["row"], str(opens["layer"]), str(opens["head"]), "disagree", list(range(16))]
+        usual = [opens["row"], str(opens["layer"]), str(opens["head"]), "disagree", "0", list(range(16))]
         for address in ("token=2", "token=99999", "token=-1", "token=1e1", "layer=4", "head=x", "sort=constructor",
-                        "sort=--kl", "colour=__proto__", "&&=&=1", "%E0%A4%A", "<script>",
+                        "sort=--kl", "colour=__proto__", "near=7", "near=-32", "&&=&=1", "%E0%A4%A", "<script>",
                         "token=12.5&layer=&head=NaN&all=yes"):  # fmt: skip
             self.go("#" + address)
-            seen = [self.chosen(), *map(self.value, ("layer", "head", "colour")), self.channels()]
+            seen = [self.chosen(), *map(self.value, ("layer", "head", "colour", "near")), self.channels()]
             self.assertEqual(seen, usual, address)
 
     def test_the_table_sorts_and_the_picture_with_it(self):
@@ -254,6 +254,33 @@ class Large(PageTest):
         best = int(made.of["prior"][7, 63, 2].argmax())
         self.point("reading", best, made.rows[63] + 1, 15)  # though it shares its pixel
         self.assertTrue(self.text("tip").startswith(f"token {best:,} "), self.text("tip"))
+
+    def test_a_long_context_is_narrowed_to_what_is_near(self):
+        made = self.open("large")
+        row = 40
+        end = made.rows[row] + 1
+        self.go(f"#token={end - 1}&layer=3&head=1&near=32")
+        prior, choice = made.of["prior"][3, row, 1], made.of["choice"][3, row, 1]
+        for token in (end - 32, end - 1, end - 20):
+            self.point("reading", token - (end - 32), 32, 15)
+            name, weight, chosen = self.text("tip").split("\n")
+            self.assertTrue(name.startswith(f"token {token:,} "), name)
+            self.assert_shows(weight.removeprefix("prior "), float(prior[token]))
+            count = (choice == token).sum()
+            self.assertEqual(chosen, f"chosen by {count} channel{'' if count == 1 else 's'}")
+        far = (choice < end - 32).sum()
+        self.assertGreater(far, 0)
+        self.assertIn(f"{far} channel{'' if far == 1 else 's'} chose a token further away.", self.text("reading-note"))
+        self.assertNotIn("pixels", self.text("reading-note"))
+
+    def test_the_chosen_token_of_a_long_context_is_in_sight(self):
+        made = self.open("large")
+        for token in (made.rows[-1], made.rows[0], made.rows[30]):
+            self.go(f"#token={token}")
+            edges = self.each(
+                "#tokens, [aria-checked=true]", "(({top, bottom}) => [top, bottom])(one.getBoundingClientRect())"
+            )
+            self.assertTrue(edges[0][0] <= edges[1][0] < edges[1][1] <= edges[0][1], edges)
 
 
 if __name__ == "__main__":
