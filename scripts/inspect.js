@@ -2,7 +2,8 @@
 
 const numbers = await unpack(at("numbers").textContent).then((bytes) => new Numbers(bytes)).catch((problem) => {
   at("problem").hidden = false;
-  at("problem").textContent = `The numbers of this page could not be unpacked (${problem.message}): a browser of 2023 or later can.`;
+  at("problem").textContent = `The numbers of this page could not be unpacked (${problem.message}); a browser of 2023 or `
+    + "later can.";
   throw problem;
 });
 const {about} = numbers;
@@ -11,13 +12,15 @@ const START = {...about.opens_at, colour: "disagree", near: 0, sort: "channel", 
 // Of an address what has a meaning; the rest is as the page opens.
 function stateOf(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
-  const whole = (name, end) => (/^\d{1,9}$/.test(given.get(name) ?? "") && +given.get(name) < end ? +given.get(name) : undefined);
-  const among = (name, table) => (Object.hasOwn(table, (given.get(name) ?? "").replace("-", "")) ? given.get(name) : undefined);
+  const text = (name) => given.get(name) ?? "";
+  const whole = (name, end) => (/^\d{1,9}$/.test(text(name)) && +text(name) < end ? +text(name) : undefined);
+  const among = (name, table, key = text(name)) => (Object.hasOwn(table, key) ? text(name) : undefined);
+  const near = whole("near", Infinity);
   const found = {
-    row: numbers.rowOf.get(whole("token", numbers.tokens)), layer: whole("layer", numbers.layers), head: whole("head", numbers.heads),
-    colour: Object.hasOwn(COLOURS, given.get("colour") ?? "") ? given.get("colour") : undefined,
-    near: NEAR.includes(whole("near", 1000)) ? whole("near", 1000) : undefined,
-    sort: among("sort", COLUMNS), all: given.has("all") ? given.get("all") === "1" : undefined,
+    row: numbers.rowOf.get(whole("token", numbers.tokens)),
+    layer: whole("layer", numbers.layers), head: whole("head", numbers.heads),
+    colour: among("colour", COLOURS), near: NEAR.includes(near) ? near : undefined,
+    sort: among("sort", COLUMNS, text("sort").replace("-", "")), all: given.has("all") ? text("all") === "1" : undefined,
   };
   return {...START, ...Object.fromEntries(Object.entries(found).filter(([, value]) => value !== undefined))};
 }
@@ -52,9 +55,10 @@ function build() {
   document.title = `${about.title} – selection microscope`;
   at("title").textContent = about.title;
   at("command").textContent = about.command;
-  at("about").textContent = [`mixer ${about.mixer}`, `prior ${about.prior}`, `dialect ${about.dialect}`,
-    about.causal ? "causal" : "looks both ways", plural(numbers.layers, "layer"), plural(numbers.heads, "head"),
-    `${plural(numbers.channels, "channel")} a head`, plural(numbers.tokens, "token")].join(" · ");
+  const told = ["mixer", "prior", "dialect"].filter((name) => about[name]).map((name) => `${name} ${about[name]}`);
+  at("about").textContent = [...told, about.causal ? "causal" : "looks both ways", plural(numbers.layers, "layer"),
+    plural(numbers.heads, "head"), `${plural(numbers.channels, "channel")} a head`, plural(numbers.tokens, "token")]
+    .join(" · ");
   at("notes").replaceChildren(...about.notes.map((note) => make("li", {}, note)));
   at("tokens-note").textContent = "Choose one by a click or by the arrow keys. " + (numbers.rows.length < numbers.tokens
     ? `The ${grouped(numbers.rows.length)} underlined ones are shown whole; the others have their colour only.` : "");
@@ -68,7 +72,8 @@ function build() {
   }
   at("controls").addEventListener("submit", (event) => event.preventDefault());
   at("all").addEventListener("change", () => go({all: at("all").checked}));
-  at("tokens").addEventListener("pointerover", (event) => tell(event.target.closest(".token")?.told() ?? "", event.clientX, event.clientY));
+  at("tokens").addEventListener("pointerover", (event) =>
+    tell(event.target.closest(".token")?.told() ?? "", event.clientX, event.clientY));
   at("tokens").addEventListener("pointerleave", () => tell(""));
   document.addEventListener("pointerdown", (event) => event.target.closest("canvas, .token") || tell(""));
   document.addEventListener("keydown", (event) => event.key === "Escape" && tell(""));

@@ -21,7 +21,7 @@ class Numbers {
     [, , , this.channels, this.kept] = tensors.top_token.shape;
     this.rows = [...this.read("rows")];
     this.labels = about.tokens.map(seen);
-    this.axis = about.grid ? about.tokens.map((_, token) => String(token)) : this.labels;  // below a picture; a patch is known by its number
+    this.axis = about.grid ? this.labels.map((_, token) => String(token)) : this.labels;  // a patch is known by its number
     this.rowOf = new Map(this.rows.map((token, row) => [token, row]));
   }
 
@@ -48,8 +48,8 @@ class Numbers {
     const of = (name) => this.read(name, layer, row, head);
     const kept = {token: of("top_token"), weight: of("top_weight")};
     const channels = {beta: this.read("beta", layer, head), capped: this.read("capped", layer, head)};
-    for (const name of ["choice", "prior_choice", "mean", "free_energy", "gated", "kl_pq", "kl_qp", "hidden_beta", "lambda",
-      "outer_gate", "entropy"]) channels[name] = of(name);
+    for (const name of ["choice", "prior_choice", "mean", "free_energy", "gated", "kl_pq", "kl_qp", "hidden_beta",
+      "lambda", "outer_gate", "entropy"]) channels[name] = of(name);
     channels.weight = kept.weight.filter((_, place) => place % this.kept === 0);
     channels.gain = Array.from(channels.free_energy, (value, channel) => value - channels.mean[channel]);
     const chosen = new Float32Array(this.tokens);
@@ -66,7 +66,8 @@ class Numbers {
   posterior({kept, end}, channel) {
     const weights = new Float32Array(end);
     const [from, to] = [channel * this.kept, (channel + 1) * this.kept];
-    for (let place = from; place < to; place++) if (kept.token[place] >= 0) weights[kept.token[place]] = kept.weight[place];
+    for (let place = from; place < to; place++)
+      if (kept.token[place] >= 0) weights[kept.token[place]] = kept.weight[place];
     return {weights, rest: kept.token[to - 1] < 0 ? 0 : kept.weight[to - 1]};
   }
 }

@@ -13,6 +13,7 @@ import io
 import json
 import math
 import struct
+import sys
 from pathlib import Path
 
 import html_page
@@ -31,8 +32,8 @@ MAY_LACK = {"energy": "LNH", "energy_gradient": "LNH"}
 WHOLE = {"rows", "top_token", "choice", "prior_choice"}  # numbers, of type I32
 TOLD = ("title", "command", "kind", "mixer", "prior", "dialect", "causal", "tokens", "grid", "notes", "opens_at",
         "layers")  # fmt: skip
-SCRIPTS = ("inspect_data.js", "inspect_words.js", "inspect_picture.js", "inspect_reading.js", "inspect_layers.js",
-           "inspect.js")  # fmt: skip
+SCRIPTS = ("inspect_data.js", "inspect_words.js", "inspect_picture.js", "inspect_tokens.js", "inspect_reading.js",
+           "inspect_layers.js", "inspect.js")  # fmt: skip
 
 
 def check(holds: bool, what: str) -> None:
@@ -78,12 +79,16 @@ def picture_of(header: dict[str, dict], data: memoryview) -> str | None:
     """What a classifier was shown, as an address that needs no network."""
     if "picture" not in header:
         return None
-    import numpy
-    from matplotlib.image import imsave
-
+    try:
+        import numpy
+        from matplotlib.image import imsave
+    except ImportError:
+        raise SystemExit(
+            f"a picture needs the package matplotlib; install it: {sys.executable} -m pip install matplotlib"
+        ) from None
     dtype, shape, (start, end) = (header["picture"][key] for key in ("dtype", "shape", "data_offsets"))
-    check(dtype == "U8" and len(shape) == 3 and shape[2] == 3, f"picture has type {dtype} and shape {shape}")
-    check(0 <= start and end <= len(data) and end - start == math.prod(shape), "picture is cut off")
+    check(dtype == "U8" and len(shape) == 3 and shape[2] == 3, f"the picture has type {dtype} and shape {shape}")
+    check(0 <= start and end <= len(data) and end - start == math.prod(shape), "the picture is cut off")
     file = io.BytesIO()
     imsave(file, numpy.frombuffer(data[start:end], numpy.uint8).reshape(shape), format="png")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

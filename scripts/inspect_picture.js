@@ -22,13 +22,18 @@ function inkOn(color) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
 
-// How numbers become colours: a scale has a unit, the ends of what it shows and the numbers that its key names.
-function scale(unit, low, high, power = 1) {
-  const of = (value) => (high > low ? Math.max(0, (value - low) / (high - low)) ** power : 0);
-  const ticks = power === 1 ? [low, high] : [0, 0.01, 0.1, 1];
-  return {unit, of, ticks};
+// How numbers become colours: a scale has a unit and the numbers that its key names, the last being the largest.
+function scale(unit, low, high) {
+  return {unit, of: (value) => (high > low ? Math.max(0, (value - low) / (high - low)) : 0), ticks: [low, high]};
 }
-const WEIGHT = () => scale("weight (probability, cube-root colours)", 0, 1, 1 / 3);
+
+// Shares end with a round number, so that most views have the same end. Of weights small ones matter too.
+const roundEnd = (largest) => [0.001, 0.003, 0.01, 0.03, 0.1, 0.3].find((round) => round >= largest) ?? 1;
+function weightScale(largest) {
+  const end = roundEnd(largest);
+  const unit = "weight (probability, cube-root colours)";
+  return {unit, of: (value) => Math.cbrt(value / end), ticks: [0, end / 100, end / 10, end]};
+}
 
 function showKey(element, {unit, of, ticks}) {
   const marks = ticks.map((tick) => {
@@ -36,7 +41,7 @@ function showKey(element, {unit, of, ticks}) {
     mark.style.left = `${100 * of(tick)}%`;
     return mark;
   });
-  if (ticks[0] === ticks[1]) marks.pop();
+  if (ticks[0] === ticks.at(-1)) marks.pop();
   element.replaceChildren(make("span", {class: "unit"}, unit), make("span", {class: "ramp"}, ...marks));
 }
 
@@ -57,8 +62,8 @@ class Picture {
     canvas.addEventListener("keydown", (event) => this.press(event));
   }
 
-  // content: {first, tokens, rows: [{name, height, gap, values}], scale, labels, marks: [{row, token, away}], line, cross}: of so
-  // many tokens from the first on; values are of these, all else counts tokens from the very first.
+  // content: {first, tokens, rows: [{name, height, gap, values}], scale, labels, marks: [{row, token, away}], line,
+  // cross}: of so many tokens from the first on; values are of these, all else counts tokens from the very first.
   show(content) {
     this.content = content;
     this.cursor = null;
@@ -165,7 +170,8 @@ class Picture {
     const isSeen = (token) => token >= first && token < first + tokens;
     if (line !== undefined && isSeen(line)) {
       pen.fillStyle = this.color("ink");
-      for (let y = this.tops[0]; y < this.bottom; y += 4) pen.fillRect(Math.round(left(line) + step / 2) - 0.5, y, 1, 2);
+      const x = Math.round(left(line) + step / 2) - 0.5;
+      for (let y = this.tops[0]; y < this.bottom; y += 4) pen.fillRect(x, y, 1, 2);
     }
     for (const {row, token, away} of marks.filter((mark) => isSeen(mark.token))) {
       const [top, height] = [this.tops[row], rows[row].height];

@@ -1,100 +1,4 @@
-// One token in one layer and head: the strip to choose it from, what it reads, and its channels as a table.
-
-const quoted = (numbers, token) => `“${short(numbers.labels[token])}”`;
-const named = (numbers, token) => (token < 0 ? "no token" : `token ${grouped(token)} ${quoted(numbers, token)}`);
-
-// What tokens can be coloured by: values(numbers, state, reading) has a number for every token; everywhere: in every layer.
-const COLOURS = {
-  disagree: {
-    title: "channels that disagree", tells: (value) => `${share(value)} of channels choose another token than the prior`,
-    everywhere: true, values: (numbers, {layer}) => numbers.read("map_disagree", layer), scale: () => scale("share of channels", 0, 1),
-  },
-  kl: {
-    title: "nats spent", tells: (value) => `${figure(value)} nats spent, mean over channels`,
-    everywhere: true, values: (numbers, {layer}) => numbers.read("map_kl", layer),
-    scale: (numbers) => scale("nats, mean over channels", 0, largestOf(numbers.read("map_kl"))),
-  },
-  rank: {
-    title: "effective rank", tells: (value) => `effective rank ${figure(value)}, mean over heads`,
-    everywhere: true, values: (numbers, {layer}) => numbers.read("map_rank", layer),
-    scale: (numbers) => scale("effective rank, mean over heads", 1, largestOf(numbers.read("map_rank"))),
-  },
-  prior: {
-    title: "prior of the chosen token", tells: (value) => `prior ${figure(value)}`,
-    values: (numbers, state, reading) => reading.prior, scale: WEIGHT,
-  },
-  chosen: {
-    title: "channels that chose it", tells: (value) => `chosen by ${plural(value, "channel")}`,
-    values: (numbers, state, reading) => reading.chosen, scale: (numbers) => scale("channels", 0, numbers.channels),
-  },
-};
-const largestOf = (values) => values.reduce((a, b) => (b > a ? b : a), 0);
-
-// The tokens as text, segments or patches over a picture; those in `rows` are radio buttons, the others are only seen.
-function buildTokens(numbers, choose) {
-  const {kind, tokens, grid, picture} = numbers.about;
-  const strip = at("tokens");
-  strip.className = kind;
-  const some = numbers.rows.length < tokens.length;
-  strip.classList.toggle("some", some);
-  const cells = numbers.labels.map((label, token) => {
-    const text = label.split(/(^[␣⏎]+|[␣⏎]+$)/).map((part) => (/^[␣⏎]/.test(part) ? make("span", {class: "blank"}, part) : part));
-    const row = numbers.rowOf.get(token);
-    return row === undefined ? make("span", {class: "token"}, ...text)
-      : make("span", {class: "token whole", role: "radio", tabindex: "-1", "data-row": String(row)}, ...text);
-  });
-  const first = grid ? grid.first : tokens.length;
-  cells.slice(0, first).forEach((cell, token) => {
-    strip.append(cell);
-    if (kind === "text" && tokens[token].includes("\n")) strip.append(make("br"));
-  });
-  if (grid) {
-    const patches = make("div", {class: "patches"}, ...cells.slice(first));
-    patches.style.setProperty("--columns", grid.columns);
-    patches.style.aspectRatio = `${grid.columns} / ${grid.rows}`;
-    if (picture) patches.prepend(make("img", {src: picture, alt: "What the model was shown"}));
-    strip.append(patches);
-  }
-  strip.setAttribute("role", "radiogroup");
-  strip.setAttribute("aria-labelledby", "tokens-title");
-  const rowAt = (target) => target.closest?.("[data-row]")?.dataset.row;
-  strip.addEventListener("click", (event) => rowAt(event.target) && choose(+rowAt(event.target)));
-  strip.addEventListener("keydown", (event) => {
-    const down = grid ? grid.columns : 1;
-    const steps = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -down, ArrowDown: down, Home: -Infinity, End: Infinity};
-    if (!(event.key in steps) || !rowAt(event.target)) return;
-    event.preventDefault();
-    const last = numbers.rows.length - 1;
-    const row = Math.min(last, Math.max(0, +rowAt(event.target) + steps[event.key]));
-    choose(row, true);
-    cells[numbers.rows[row]].focus({preventScroll: false});
-  });
-  return cells;
-}
-
-function showTokens(numbers, cells, state, reading) {
-  const {values, scale, tells} = COLOURS[state.colour];
-  const shown = scale(numbers);
-  const all = values(numbers, state, reading);
-  const colors = heat();
-  const told = (token) => `${named(numbers, token)}\n${tells(all[token] ?? 0)}${numbers.rowOf.has(token) ? "" : "\nnot shown whole"}`;
-  cells.forEach((cell, token) => {
-    const color = colors(shown.of(all[token] ?? 0));
-    cell.style.backgroundColor = css(color);
-    cell.style.color = inkOn(color);
-    cell.told = () => told(token);
-  });
-  numbers.rows.forEach((token, row) => {
-    cells[token].setAttribute("aria-label", told(token).replace("\n", ", "));
-    cells[token].setAttribute("aria-checked", String(row === state.row));
-    cells[token].tabIndex = row === state.row ? 0 : -1;
-  });
-  const [strip, cell] = [at("tokens"), cells[reading.token]];
-  const above = cell.offsetTop;
-  if (above < strip.scrollTop || above + cell.offsetHeight > strip.scrollTop + strip.clientHeight)
-    strip.scrollTop = above - strip.clientHeight / 2;
-  showKey(at("colour-key"), shown);
-}
+// One token in one layer and head: what it reads, and its channels as a table.
 
 const NEAR = [0, 512, 128, 32];  // how many tokens the picture can be narrowed to; 0 is all
 
@@ -153,7 +57,8 @@ function showChannels(numbers, {sort, all}, {channels}, order) {
   const rows = order.map((channel) => {
     const away = channels.choice[channel] !== channels.prior_choice[channel];
     const cells = Object.entries(COLUMNS).map(([name, {of, more, text = figure}]) => {
-      const content = name === "choice" ? choiceOf(numbers, channels.choice[channel], away) : text(of(channels, channel));
+      const content = name === "choice" ? choiceOf(numbers, channels.choice[channel], away)
+        : text(of(channels, channel));
       if (name === "channel") return make("th", {scope: "row"}, content);
       return make("td", {class: more ? "more" : name === "choice" ? "words" : "", "data-of": name}, content);
     });
@@ -176,20 +81,22 @@ function showFacts(numbers, state, reading) {
   const away = channels.choice.filter((choice, channel) => choice !== channels.prior_choice[channel]).length;
   const costly = sorted(channels, "kl")[0];
   const looksAt = channels.prior_choice[0];
-  at("reading-title").textContent = `Token ${grouped(token)} ${quoted(numbers, token)} in layer ${state.layer}, head ${state.head}`;
+  at("reading-title").textContent = `Token ${grouped(token)} ${quoted(numbers, token)} in layer ${state.layer}, `
+    + `head ${state.head}`;
   const first = priors.size > 1 ? "The prior's own choice differs from channel to channel. "
     : `The prior weighs ${named(numbers, looksAt)} most (${figure(prior[looksAt] ?? 0)}). `;
   const then = away === 0 ? "No channel chooses another one."
-    : `${plural(away, "channel")} of ${numbers.channels} ${away === 1 ? "chooses" : "choose"} another token; channel ${costly} spends `
-      + `most, ${figure(channels.kl_qp[costly])} nats, and chose ${named(numbers, channels.choice[costly])}.`;
+    : `${plural(away, "channel")} of ${numbers.channels} ${away === 1 ? "chooses" : "choose"} another token; channel `
+      + `${costly} spends most, ${figure(channels.kl_qp[costly])} nats, and chose `
+      + `${named(numbers, channels.choice[costly])}.`;
   at("summary").textContent = first + then;
   const facts = [
     ["effective rank", figure(rank), "of the channel-by-token weights; attention 1"],
     ["channels that disagree", `${away} of ${numbers.channels}`, "attention 0"],
-    ["distinct tokens chosen", String(new Set(channels.choice).size), "attention 1"],
+    ["distinct tokens chosen", String(new Set(channels.choice.filter((choice) => choice >= 0)).size), "attention 1"],
     ["entropy of the prior", `${figure(priorEntropy)} nats`, `over ${plural(reading.end, "token")}`],
   ];
-  if (priorRank !== null && priorRank > 1.00005) facts.push(["rank of the prior", figure(priorRank), "each channel has its own"]);
+  if (priorRank > 1.00005) facts.push(["rank of the prior", figure(priorRank), "each channel has its own"]);
   if (energy !== null) facts.push(["energy F*", figure(energy), "of its own keys at its query"]);
   if (energyGradient !== null) facts.push(["gradient of F*", figure(energyGradient), "norm"]);
   at("facts").replaceChildren(...facts.map(([name, value, note]) =>
@@ -215,7 +122,8 @@ function showReading(numbers, picture, state, reading, order) {
   const height = Math.max(4, Math.min(20, Math.floor(TALLEST / order.length)));
   const own = order.map((channel) => numbers.posterior(reading, channel));
   const rows = [{name: "prior", height: 26, values: seenOf(prior)},
-    ...own.map(({weights}, place) => ({name: String(order[place]), height, gap: place === 0 ? 10 : 0, values: seenOf(weights)}))];
+    ...own.map(({weights}, place) => (
+      {name: String(order[place]), height, gap: place === 0 ? 10 : 0, values: seenOf(weights)}))];
   const marks = order.map((channel, place) => ({row: place + 1, token: channels.choice[channel],
     away: channels.choice[channel] !== channels.prior_choice[channel]}));
   const one = new Set(channels.prior_choice).size === 1 ? channels.prior_choice[0] : undefined;
@@ -226,17 +134,19 @@ function showReading(numbers, picture, state, reading, order) {
     const weight = weights[token] > 0 || rest === 0 ? figure(weights[token]) : `at most ${figure(rest)}`;
     return [...lines, `channel ${order[row - 1]}: posterior ${weight}`].join("\n");
   };
-  const shown = WEIGHT();
+  const shown = weightScale(Math.max(largestOf(prior), largestOf(channels.weight)));
   picture.show({first, tokens: count, rows, scale: shown, labels: numbers.axis, marks, line: one});
   showKey(at("reading-key"), shown);
   const kept = end > numbers.kept ? `, of which the ${numbers.kept} largest weights are kept` : "";
-  const outside = marks.filter(({token}) => token < first || token >= first + count).length;
+  const outside = marks.filter(({token}) => token >= 0 && (token < first || token >= first + count)).length;
   const further = outside > 0 ? ` ${plural(outside, "channel")} chose a token further away.` : "";
-  at("reading-note").textContent = "The top row is the prior. Below it each channel has a row, in the order of the table below: its posterior"
-    + `${kept}. A ring is the token a channel chose: orange where it is not the prior's, which the dotted line marks.${further}${squeezed(picture)}`;
-  at("reading").setAttribute("aria-label", `Heat picture. ${at("summary").textContent} The tables below have its numbers; `
-    + "arrow keys move through its cells.");
-  const heaviest = Array.from(prior.subarray(0, end), (_, token) => token).sort((a, b) => prior[b] - prior[a]).slice(0, HEAVIEST);
+  at("reading-note").textContent = "The top row is the prior. Below it each channel has a row, in the order of the table "
+    + `below: its posterior${kept}. A ring is the token a channel chose: orange where it is not the prior's, which the `
+    + `dotted line marks.${further}${squeezed(picture)}`;
+  at("reading").setAttribute("aria-label", `Heat picture. ${at("summary").textContent} The tables below have its `
+    + "numbers; arrow keys move through its cells.");
+  const tokens = Array.from(prior.subarray(0, end), (_, token) => token);
+  const heaviest = tokens.sort((a, b) => prior[b] - prior[a]).slice(0, HEAVIEST);
   fillTable(at("weights"), ["token", "label", "prior (probability)", "channels that chose it"], heaviest.map((token) =>
     [grouped(token), short(numbers.labels[token]), figure(prior[token]), grouped(chosen[token])]));
 }

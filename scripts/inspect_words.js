@@ -29,11 +29,12 @@ function figure(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
-  const text = value !== 0 && (size < 0.00005 || size >= 1e6) ? value.toExponential(1) : value.toFixed(size < 1000 ? 4 : 1);
+  const isExtreme = value !== 0 && (size < 0.00005 || size >= 1e6);
+  const text = isExtreme ? value.toExponential(1) : value.toFixed(size < 1000 ? 4 : 1);
   return text.replaceAll("-", "−");
 }
 
-const share = (value) => (value === null ? "–" : `${(100 * value).toFixed(1)} %`);
+const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
 const plural = (count, one, many = one + "s") => `${grouped(count)} ${count === 1 ? one : many}`;
 
 function make(name, attributes = {}, ...children) {

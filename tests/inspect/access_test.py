@@ -172,6 +172,7 @@ class Script(unittest.TestCase):
             ({}, {"beta": tensors["beta"][:2]}, "L = 3"),
             ({}, {"choice": tensors["choice"].astype(float)}, "choice has type F32"),
             ({"opens_at": {"row": 99, "layer": 0, "head": 0}}, {}, "opens_at has row 99"),
+            ({}, {"picture": tensors["rows"]}, "the picture has type I32"),
             ({"layers": [{"rank": math.nan}] * 3}, {}, "not finite"),
         ):
             made_up.save(self.bad, {**about, **words}, {**tensors, **others})

@@ -13,7 +13,7 @@ HOSTILE = ["</script><script>window.hacked = 1</script>", "<img src=x onerror='w
            "\"'`&amp;", "\0", " ", "\n", "\u202e", "javascript:window.hacked=1", "]]>", "<!--", "\t", ""]  # fmt: skip
 SPEECH = ("O ROMEO, ROMEO! wherefore art thou ROMEO?\nDeny thy father and refuse thy name;\nOr, if thou wilt not, be "
           "but sworn my love,\nAnd I'll no longer be a Capulet.\n")  # fmt: skip
-BINS = 24
+BINS = 32
 
 
 def words_of(text: str) -> list[str]:
@@ -82,11 +82,12 @@ def plain(read: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def statistics(tensors: dict[str, np.ndarray], layer: int) -> dict:
     beta = tensors["hidden_beta"][layer].ravel()
-    counts, edges = np.histogram(beta, BINS, (0, max(1e-3, float(beta.max()))))
-    low, median, high = np.quantile(beta, (0.05, 0.5, 0.95))
+    counts, edges = np.histogram(beta, BINS, (0, float(beta.max()) or 1))
+    low, median, high = np.quantile(beta, (0.1, 0.5, 0.9))
     mean = {name: float(tensors[name][layer].mean()) for name in ("rank", "prior_rank", "lambda", "capped")}
     return {
-        **mean, "disagree": float(tensors["map_disagree"][layer].mean()), "kl": float(tensors["map_kl"][layer].mean()),
+        **mean, "moved": 0.4 * mean["lambda"], "disagree": float(tensors["map_disagree"][layer].mean()),
+        "kl": float(tensors["map_kl"][layer].mean()),
         "hidden_beta": {"median": median, "low": low, "high": high, "edges": edges.tolist(), "counts": counts.tolist()},
         "energy": None, "energy_gradient": None,
     }  # fmt: skip
@@ -137,11 +138,9 @@ def made_up(labels: list[str], layers: int, heads: int, channels: int, rows: lis
 def save(path: Path, about: dict, tensors: dict[str, np.ndarray]) -> None:
     header, parts, at = {"__metadata__": {"fem_inspect": json.dumps(about)}}, [], 0
     for name, values in tensors.items():
-        is_whole, is_bytes = np.issubdtype(values.dtype, np.integer), values.dtype == np.uint8
-        kept = "u1" if is_bytes else "<i4" if is_whole else "<f4"
-        parts.append(np.ascontiguousarray(values, kept).tobytes())
-        header[name] = {"dtype": {"u1": "U8", "<i4": "I32", "<f4": "F32"}[kept], "shape": list(values.shape),
-                        "data_offsets": [at, at + len(parts[-1])]}  # fmt: skip
+        dtype, written = {"u": ("U8", "u1"), "i": ("I32", "<i4"), "f": ("F32", "<f4")}[values.dtype.kind]
+        parts.append(np.ascontiguousarray(values, written).tobytes())
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [at, at + len(parts[-1])]}
         at += len(parts[-1])
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
@@ -175,13 +174,11 @@ def series() -> tuple[dict, dict]:
 def image() -> tuple[dict, dict]:
     y, x = np.mgrid[-1:1:28j, -1:1:28j]
     ring = 255 * np.exp(-(((np.hypot(x, y * 0.8) - 0.6) / 0.15) ** 2))
-    labels = ["class"] + [f"row {row}, column {column}" for row in range(7) for column in range(7)]
+    labels = ["class"] + [f"row {row}, column {column}" for row in range(1, 8) for column in range(1, 8)]
     grid = {"rows": 7, "columns": 7, "first": 1}
-    about, tensors = made_up(
-        labels, 4, 2, 16, list(range(50)), causal=False, kind="image", grid=grid, title="runs/digits: a zero"
-    )
-    tensors["picture"] = np.repeat(ring.astype(np.uint8)[..., None], 3, -1)
-    return about, tensors
+    title = "runs/digits: a zero"
+    about, tensors = made_up(labels, 4, 2, 16, list(range(50)), causal=False, kind="image", grid=grid, title=title)
+    return about, {**tensors, "picture": np.stack([ring, ring, 0.6 * ring], -1).astype(np.uint8)}
 
 
 def large() -> tuple[dict, dict]:

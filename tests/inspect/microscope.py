@@ -40,7 +40,10 @@ class Made:
 
     def __init__(self, folder: Path, kind: str):
         self.about, tensors = getattr(made_up, kind)()
-        self.of = {name: values.astype("f4" if values.dtype.kind == "f" else "i4") for name, values in tensors.items()}
+        self.of = {
+            name: values.astype({"f": "f4", "i": "i4", "u": "u1"}[values.dtype.kind])
+            for name, values in tensors.items()
+        }
         self.rows = self.of["rows"].tolist()
         numbers, self.page = folder / f"{kind}.safetensors", folder / f"{kind}.html"
         made_up.save(numbers, self.about, tensors)
