@@ -183,15 +183,10 @@ class Run {
     progress_.reset();
     const int64_t last = trainer_.steps_done(), best = trainer_.best.step;
     const bool another = options_.keep_best && best >= 0 && best != last;
-    const NamedValues of_last = result.measures = measured(/*whole=*/true);
+    if (another) trainer_.load_model(metrics_ ? checkpoints_.at(best) : fs::path());
     result.measured_step = another ? best : last;
-    if (another) {
-      trainer_.load_model(metrics_ ? checkpoints_.at(best) : fs::path());
-      result.measures = measured(/*whole=*/true);
-    }
-    // Only now: a run that was stopped meanwhile measures both again.
-    record("validation", last, of_last);
-    if (another) record("best", best, result.measures);
+    result.measures = measured(/*whole=*/true);
+    record(another ? "best" : "validation", result.measured_step, result.measures);
   }
 
   void save() {

@@ -32,6 +32,14 @@ TEST_F(Runs, PatienceEndsARunAndTheBestCheckpointIsKeptAndMeasured) {
   EXPECT_EQ(checkpoints("run"), (std::set<std::string>{"step-00000008", "step-00000014"}));
   EXPECT_EQ(fs::canonical(folder / "run" / "best"), fs::canonical(folder / "run" / "checkpoints" / "step-00000008"));
 
+  // What was not chosen is not measured at the end.
+  std::vector<std::pair<std::string, int64_t>> measured;
+  for (const std::string& text : lines_of("run"))
+    if (const Json line = Json::parse(text); line["kind"] != "train") measured.emplace_back(line["kind"], line["step"]);
+  EXPECT_EQ(measured[measured.size() - 2], std::make_pair(std::string("validation"), int64_t{14}));
+  EXPECT_EQ(measured.back(), std::make_pair(std::string("best"), int64_t{8}));
+  EXPECT_EQ(measured.size(), 7U + 1U);
+
   const Json written = result_of("run");
   EXPECT_EQ(written["step"], 14);
   EXPECT_EQ(written["measured_step"], 8);
@@ -98,7 +106,7 @@ TEST_F(Runs, AnInterruptedValidationIsNotRecordedAndMadeAgain) {
   options.keep_best = options.validate_first = true;
   const TrainResult whole = go("whole");
   EXPECT_EQ(whole.step, 14);
-  for (int64_t at = 0; at < 10; ++at) {  // before the first step, after 2 ... 14, and both of the end
+  for (int64_t at = 0; at < 9; ++at) {  // before the first step, after 2 ... 14, and that of the end
     const std::string name = "cut-" + std::to_string(at);
     SCOPED_TRACE(name);
     const TrainResult first = go_interrupted_in_validation(name, at);
