@@ -14,6 +14,10 @@ constexpr double kPenalty = 1.0;  // of the ridge, beside sums over all windows
 // Rows of windows for one product.
 constexpr int64_t kWindowsAtOnce = 512;
 
+int64_t rows_apart(const Windows& windows, const ScoreOptions& o) {
+  return o.windows > 0 ? std::max<int64_t>(windows.count(o.part) / o.windows, 1) : 1;
+}
+
 }  // namespace
 
 double ForecastScore::mse() const { return by_lead(squared).mean().item<double>(); }
@@ -26,14 +30,18 @@ at::Tensor ForecastScore::by_target(const at::Tensor& sums) const {
   return sums.mean(0) / static_cast<double>(std::max<int64_t>(windows, 1));
 }
 
+int64_t scored_windows(const Windows& windows, const ScoreOptions& o) {
+  const int64_t apart = rows_apart(windows, o);
+  return (windows.count(o.part) + apart - 1) / apart;
+}
+
 ForecastScore score_forecasts(const Windows& windows, const at::Tensor& targets, const Forecasting& forecasting,
                               const ScoreOptions& o) {
   const at::NoGradGuard no_grad;
   const at::Tensor zeros = at::zeros({windows.horizon(), targets.size(0)}, at::kDouble);
   ForecastScore score{.squared = zeros.clone(), .absolute = zeros.clone()};
-  const int64_t there = windows.count(o.part), apart = o.windows > 0 ? std::max<int64_t>(there / o.windows, 1) : 1;
-  const at::Tensor numbers = at::arange(0, there, apart, at::kLong);
-  const int64_t all = numbers.size(0);
+  const int64_t apart = rows_apart(windows, o), all = scored_windows(windows, o);
+  const at::Tensor numbers = at::arange(all, at::kLong) * apart;
   for (int64_t first = o.share * o.batch; first < all; first += o.shares * o.batch) {
     const int64_t last = std::min(first + o.batch, all);
     const Windows::Rows rows = windows.at(o.part, numbers.slice(0, first, last));

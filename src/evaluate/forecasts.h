@@ -32,6 +32,8 @@ struct ScoreOptions {
   std::function<void(int64_t done, int64_t all)> on_batch = {};  // what it throws ends the reading
 };
 
+// How many windows a score is of, over all shares.
+int64_t scored_windows(const Windows& windows, const ScoreOptions& options);
 // targets: their places among the columns.
 ForecastScore score_forecasts(const Windows& windows, const at::Tensor& targets, const Forecasting& forecasting,
                               const ScoreOptions& options);

@@ -43,6 +43,11 @@ class ForecastTasks : public testing::TemporaryFolder {
   std::unique_ptr<Task> task(const ForecastOptions& of) const {
     return forecast_task(of, series_of(of.data), training());
   }
+  std::pair<Forecaster, ForecastData> saved(const Task& task, const ForecastOptions& of) const {
+    task.save(folder / "model");
+    Forecaster model = load_forecaster(folder / "model");
+    return {model, forecast_data(model->options, of.data, series_of(of.data))};
+  }
   static TrainOptions training() {
     TrainOptions train;
     train.batch = 8;
@@ -71,10 +76,8 @@ TEST_F(ForecastTasks, TrainingLowersTheLossOfEveryBody) {
 TEST_F(ForecastTasks, MeasuresAreThoseOfAllWindows) {
   const ForecastOptions of = options({{"targets", {"b", "a"}}});
   const auto own = task(of);
-  own->save(folder / "model");
-  Forecaster model = load_forecaster(folder / "model");
+  auto [model, data] = saved(*own, of);
   const at::NoGradGuard no_grad;
-  const ForecastData data = forecast_data(model->options, of.data, series_of(of.data));
   Trainer trainer(*own, training(), alone());
   const NamedValues end = trainer.validate(/*whole=*/true), between = trainer.validate(/*whole=*/false);
   for (const auto& [part, mse, mae] :
@@ -88,6 +91,24 @@ TEST_F(ForecastTasks, MeasuresAreThoseOfAllWindows) {
   EXPECT_EQ(between[0], end[0]);
   const Windows::Rows test = data.windows.range(SeriesPart::kTest, 0, 1);
   EXPECT_TRUE(model->targets_of(test.future).select(2, 0).equal(test.future.select(2, 1)));
+}
+
+TEST_F(ForecastTasks, SomeWindowsAreEvenlySpreadInEveryValidationAndInTheTest) {
+  const ForecastOptions of = options({{"validation_windows", 4}, {"test_windows", 7}});
+  const auto own = task(of);
+  auto [model, data] = saved(*own, of);
+  const at::NoGradGuard no_grad;
+  Trainer trainer(*own, training(), alone());
+  const NamedValues end = trainer.validate(/*whole=*/true);
+  EXPECT_EQ(trainer.validate(/*whole=*/false)[0], end[0]);
+  for (const auto& [part, mse, windows] :
+       {std::tuple{SeriesPart::kValidation, "loss", 4}, {SeriesPart::kTest, "test_mse", 7}}) {
+    const int64_t all = data.windows.count(part), apart = all / windows;
+    ASSERT_GT(apart, 1);
+    const Windows::Rows rows = data.windows.at(part, at::arange(0, all, apart, at::kLong));
+    const at::Tensor error = model(rows.past) - model->targets_of(rows.future);
+    EXPECT_NEAR(value_of(end, mse), error.square().mean().item<double>(), 1e-5);
+  }
 }
 
 TEST_F(ForecastTasks, StandardisesByTheTrainingRows) {

@@ -20,7 +20,7 @@ struct ForecastDataOptions {
   int64_t input = 0;
   int64_t train_rows = 0, validation_rows = 0, test_rows = 0;
   int64_t season = 0;
-  int64_t validation_windows = 0;
+  int64_t validation_windows = 0, test_windows = 0;
 };
 
 template <typename Options, typename Visitor>
@@ -37,8 +37,8 @@ void visit_forecast_data(Options& o, Visitor&& visit) {
   visit("validation_rows", o.validation_rows, "rows to choose by, the next; 0: one tenth");
   visit("test_rows", o.test_rows, "rows to report, the next; 0: two tenths");
   visit("season", o.season, "rows of a season, for the seasonal baseline; 0: a day, a week or a year by the times");
-  visit("validation_windows", o.validation_windows,
-        "about so many windows, evenly spread, of a validation between two steps; 0: all");
+  visit("validation_windows", o.validation_windows, "about so many windows, evenly spread, of a validation; 0: all");
+  visit("test_windows", o.test_windows, "about so many windows, evenly spread, of the test at the end; 0: all");
 }
 
 struct ForecastOptions {

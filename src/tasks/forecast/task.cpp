@@ -62,15 +62,25 @@ class ForecastTask final : public Task {
   NamedValues validation_sums(const ValidationPart& part) override {
     NamedValues sums;
     model_->eval();
-    const int64_t own = data_.windows.count(SeriesPart::kValidation), test = data_.windows.count(SeriesPart::kTest);
-    const int64_t all = own + (part.whole ? test : 0);
+    ScoreOptions own{.part = SeriesPart::kValidation,
+                     .windows = options_.data.validation_windows,
+                     .batch = part.batch_rows,
+                     .share = part.part,
+                     .shares = part.parts};
+    ScoreOptions test = own;
+    test.part = SeriesPart::kTest;
+    test.windows = options_.data.test_windows;
+    const int64_t first = scored_windows(data_.windows, own);
+    const int64_t all = first + (part.whole ? scored_windows(data_.windows, test) : 0);
     const auto after = [&](int64_t before) {
       return [&, before](int64_t done, int64_t) {
         if (part.on_batch) part.on_batch(before + done, all);
       };
     };
-    add_sums(sums, "", SeriesPart::kValidation, part, after(0));
-    if (part.whole) add_sums(sums, "test_", SeriesPart::kTest, part, after(own));
+    own.on_batch = after(0);
+    test.on_batch = after(first);
+    add_sums(sums, "", own);
+    if (part.whole) add_sums(sums, "test_", test);
     return sums;
   }
 
@@ -130,16 +140,9 @@ class ForecastTask final : public Task {
     return data_.windows.at(SeriesPart::kTrain, numbers);
   }
 
-  void add_sums(NamedValues& sums, const std::string& prefix, SeriesPart which, const ValidationPart& part,
-                const OnBatch& on_batch) {
-    const ForecastScore score =
-        score_forecasts(data_.windows, targets_, [this](const at::Tensor& windows) { return model_->forward(windows); },
-                        {.part = which,
-                         .windows = part.whole ? 0 : options_.data.validation_windows,
-                         .batch = part.batch_rows,
-                         .share = part.part,
-                         .shares = part.parts,
-                         .on_batch = on_batch});
+  void add_sums(NamedValues& sums, const std::string& prefix, const ScoreOptions& of) {
+    const ForecastScore score = score_forecasts(
+        data_.windows, targets_, [this](const at::Tensor& windows) { return model_->forward(windows); }, of);
     sums.emplace_back(prefix + "squared", score.squared.sum().item<double>());
     sums.emplace_back(prefix + "absolute", score.absolute.sum().item<double>());
     sums.emplace_back(prefix + "count", static_cast<double>(score.windows * score.squared.numel()));
