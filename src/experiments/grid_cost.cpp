@@ -13,7 +13,7 @@ std::string cost_of(const Grid& grid, const std::function<int64_t(const nlohmann
   double tokens = 0, operations = 0;
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
     const GridRun run = run_of(grid, cell, 0, grid.seeds[0]);
-    const auto count = static_cast<int64_t>(grid.choices.size() * grid.choosing_seeds.size() + grid.seeds.size());
+    const int64_t count = runs_at(grid, cell);
     const Recipe recipe = recipe_from_json(run.recipe);
     const double tokens_of_a_run = static_cast<double>(recipe.train.steps * recipe.train.batch) *
                                    static_cast<double>(tokens_of_a_row(recipe.sections));

@@ -48,11 +48,9 @@ void complete(Study& study) {
   FEM_CHECK(!study.lines.empty(), "report: ", study.place, ": expected results of runs, got none; has any run ended?");
   check_lines(study);
   study.axes = axes_of(study.lines[0]);
-  std::vector<std::string> choices;  // of all cells: where one was chosen from, others may still be running
   std::vector<std::vector<std::string>> places;
   std::vector<std::vector<const Json*>> cells;
   for (const Json& line : study.lines) {
-    place_in(choices, line["choice"].get<std::string>());
     const size_t cell = place_in(places, labels_of(line));
     cells.resize(places.size());
     cells[cell].push_back(&line);
@@ -65,10 +63,12 @@ void complete(Study& study) {
     CellRuns runs{.labels = places[cell]};
     for (const Json* line : cells[cell])
       place_in(line->at("reported").get<bool>() ? runs.seeds : runs.choosing_seeds, line->at("seed").get<int64_t>());
-    if (!runs.choosing_seeds.empty()) runs.choices = choices;
+    // Chosen elsewhere, or nothing was to be: the newest line is of the choice that counts.
+    if (runs.choosing_seeds.empty()) runs.choices = {cells[cell].back()->at("choice")};
     for (const Json* line : cells[cell])
       runs.lines[{place_in(runs.choices, line->at("choice").get<std::string>()), line->at("seed")}] = line;
     study.rows.push_back(sweep_row(runs));
+    if (runs.seeds.empty()) study.rows.back().choice.clear();  // other choices may still be running
   }
 }
 

@@ -89,6 +89,12 @@ std::vector<Cell> cells_of(const json& axes, const Cell& common) {
   return cells;
 }
 
+std::vector<std::string> labels_of(const std::vector<Variant>& choices) {
+  std::vector<std::string> labels;
+  for (const Variant& choice : choices) labels.push_back(choice.label);
+  return labels;
+}
+
 // A path of names, as --set takes it.
 bool is_setting(const json& in) {
   return in.is_string() && !in.get<std::string>().empty() && in.get<std::string>().find('=') == std::string::npos;
@@ -115,6 +121,24 @@ std::vector<Variant> choices_of(const json& settings) {
     choices = std::move(more);
   });
   return choices;
+}
+
+const std::vector<Variant>& choices_at(const Grid& grid, size_t cell) {
+  const std::vector<Variant>& own = grid.cells[cell].choices;
+  return own.empty() ? grid.choices : own;
+}
+
+size_t chooser_of(const Grid& grid, size_t cell) { return grid.cells[cell].chosen_at.value_or(cell); }
+
+const std::vector<int64_t>& choosing_seeds_at(const Grid& grid, size_t cell) {
+  static const std::vector<int64_t> none;
+  return choices_at(grid, cell).size() > 1 ? grid.choosing_seeds : none;
+}
+
+int64_t runs_at(const Grid& grid, size_t cell) {
+  const size_t choosing =
+      chooser_of(grid, cell) == cell ? choices_at(grid, cell).size() * choosing_seeds_at(grid, cell).size() : 0;
+  return static_cast<int64_t>(choosing + grid.seeds.size());
 }
 
 int64_t GridRun::steps() const { return train_options_from_json(recipe.value("train", json::object())).steps; }
@@ -166,7 +190,12 @@ void check(const Grid& grid, const std::string& whose) {
               " is one to choose by and one to report; what is chosen by a seed looks better on it than it is");
   std::set<std::string> names;
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
-    for (size_t choice = 0; choice < grid.choices.size(); ++choice) {
+    const size_t chooser = chooser_of(grid, cell);
+    FEM_CHECK(chooser < grid.cells.size() && chooser_of(grid, chooser) == chooser &&
+                  labels_of(choices_at(grid, chooser)) == labels_of(choices_at(grid, cell)),
+              whose, ": expected cell ", cell, " to take over the choice of one that has the same choices, got cell ",
+              chooser);
+    for (size_t choice = 0; choice < choices_at(grid, cell).size(); ++choice) {
       const std::string name = run_of(grid, cell, choice, 0).name;
       FEM_CHECK(names.insert(name).second, whose, ": two values of the axes or of a choice give runs of one name, ",
                 name, "; rename or remove one");
@@ -176,12 +205,13 @@ void check(const Grid& grid, const std::string& whose) {
 
 GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed) {
   const Cell& place = grid.cells[cell];
+  const Variant& variant = choices_at(grid, cell)[choice];
   GridRun run{.cell = cell, .choice = choice, .seed = seed, .recipe_file = place.recipe_file, .recipe = place.recipe};
   for (const std::string& label : place.labels) run.name += file_name(label) + "-";
-  if (!grid.choices[choice].label.empty()) run.name += file_name(grid.choices[choice].label) + "-";
+  if (!variant.label.empty()) run.name += file_name(variant.label) + "-";
   run.name += "seed=" + std::to_string(seed);
   json changes = place.changes;
-  changes.merge_patch(grid.choices[choice].changes);
+  changes.merge_patch(variant.changes);
   for_each_setting(changes, "", [&](const std::string& name, const json& value) {
     run.assignments.push_back(name + "=" + value.dump());
   });

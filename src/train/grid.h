@@ -22,6 +22,8 @@ struct Cell {
   std::filesystem::path recipe_file;
   nlohmann::json recipe;  // as the file has it
   nlohmann::json changes = nlohmann::json::object();
+  std::vector<Variant> choices = {};     // its own, in the place of the grid's; none: the grid's
+  std::optional<size_t> chosen_at = {};  // the cell whose choice is taken over, of the same choices; none: its own
 };
 
 struct Grid {
@@ -32,6 +34,14 @@ struct Grid {
   std::vector<int64_t> choosing_seeds;  // by which it is chosen; none if nothing is
   std::vector<std::string> seeded{"train.seed"};  // the settings that a run's seed is given to
 };
+
+const std::vector<Variant>& choices_at(const Grid& grid, size_t cell);
+// The cell that runs the choices for this one.
+size_t chooser_of(const Grid& grid, size_t cell);
+// None if it has nothing to choose from.
+const std::vector<int64_t>& choosing_seeds_at(const Grid& grid, size_t cell);
+// How many runs a cell has, to choose by and to report.
+int64_t runs_at(const Grid& grid, size_t cell);
 
 // One run: a recipe and the values that `fem train --set` changes in it.
 struct GridRun {
@@ -54,8 +64,8 @@ Grid load_grid(const std::filesystem::path& path);
 // Every combination of values of a table of lists, such as {"train": {"learning_rate": [1e-3, 3e-3]}}.
 std::vector<Variant> choices_of(const nlohmann::json& settings);
 
-// Throws a sentence, which begins with whose, if a seed is one to choose by and one to report, or if two runs have one
-// name.
+// Throws a sentence, which begins with whose, if a seed is one to choose by and one to report, if two runs have one
+// name, or if a cell takes over the choice of one that has other choices or does not choose.
 void check(const Grid& grid, const std::string& whose);
 
 GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed);

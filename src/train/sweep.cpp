@@ -46,8 +46,10 @@ class Sweep {
   Sweep(const Grid& grid, const SweepOptions& options, std::ostream& log)
       : grid_(grid), options_(options), log_(log), results_(sweep_results_path(options.out)) {
     for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
-      for (const int64_t seed : grid.choosing_seeds)
-        for (size_t choice = 0; choice < grid.choices.size(); ++choice) add(run_of(grid, cell, choice, seed));
+      if (chooser_of(grid, cell) == cell)
+        for (const int64_t seed : choosing_seeds_at(grid, cell))
+          for (size_t choice = 0; choice < choices_at(grid, cell).size(); ++choice)
+            add(run_of(grid, cell, choice, seed));
       // Until the choice is made any may stand for it: what counts is how long they are.
       for (const int64_t seed : grid.seeds) steps_to_come_ += run_of(grid, cell, 0, seed).steps();
       unchosen_.insert(cell);
@@ -110,11 +112,17 @@ class Sweep {
   }
 
   // Cells whose runs to choose by have all ended get their runs to report.
+  bool is_chosen(size_t cell) const {
+    const size_t chooser = chooser_of(grid_, cell);
+    return std::all_of(runs_.begin(), runs_.end(), [&](const Member& member) {
+      const bool chooses = std::count(grid_.choosing_seeds.begin(), grid_.choosing_seeds.end(), member.run.seed) > 0;
+      return !chooses || member.run.cell != chooser || is_over(member);
+    });
+  }
+
   void choose() {
     for (auto cell = unchosen_.begin(); cell != unchosen_.end();) {
-      bool ready = true;
-      for (const Member& member : runs_) ready = ready && (member.run.cell != *cell || is_over(member));
-      if (!ready) {
+      if (!is_chosen(*cell)) {
         ++cell;
         continue;
       }

@@ -50,7 +50,7 @@ class SweepResults {
   std::map<std::string, size_t> place_of_;  // of a run's name
 };
 
-// The runs of one cell that have ended.
+// The runs of one cell that have ended; those to choose by may be another's.
 struct CellRuns {
   std::vector<std::string> labels;
   std::vector<std::string> choices;

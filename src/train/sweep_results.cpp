@@ -63,8 +63,10 @@ std::optional<std::string> SweepResults::failure(const GridRun& run) const {
 }
 
 void SweepResults::add(const Grid& grid, const GridRun& run, const Json& more) {
-  Json line{
-      {"run", run.name}, {"cell", Json::object()}, {"choice", grid.choices[run.choice].label}, {"seed", run.seed}};
+  Json line{{"run", run.name},
+            {"cell", Json::object()},
+            {"choice", choices_at(grid, run.cell)[run.choice].label},
+            {"seed", run.seed}};
   line["reported"] = std::count(grid.seeds.begin(), grid.seeds.end(), run.seed) > 0;  // or to choose by
   for (size_t i = 0; i < grid.axes.size(); ++i) line["cell"][grid.axes[i]] = grid.cells[run.cell].labels[i];
   line.update(more);
@@ -81,13 +83,19 @@ void SweepResults::add_failed(const Grid& grid, const GridRun& run, const std::s
 }
 
 CellRuns runs_of(const Grid& grid, const SweepResults& results, size_t cell) {
-  CellRuns runs{
-      .labels = grid.cells[cell].labels, .choices = {}, .choosing_seeds = grid.choosing_seeds, .seeds = grid.seeds};
-  for (const Variant& choice : grid.choices) runs.choices.push_back(choice.label);
-  for (size_t choice = 0; choice < grid.choices.size(); ++choice)
-    for (const auto& seeds : {grid.choosing_seeds, grid.seeds})
+  CellRuns runs{.labels = grid.cells[cell].labels,
+                .choices = {},
+                .choosing_seeds = choosing_seeds_at(grid, cell),
+                .seeds = grid.seeds};
+  const size_t chooser = chooser_of(grid, cell);
+  for (const Variant& choice : choices_at(grid, cell)) runs.choices.push_back(choice.label);
+  const auto add = [&](size_t own, const std::vector<int64_t>& seeds) {
+    for (size_t choice = 0; choice < runs.choices.size(); ++choice)
       for (const int64_t seed : seeds)
-        if (const Json* line = results.line_of(run_of(grid, cell, choice, seed))) runs.lines[{choice, seed}] = line;
+        if (const Json* line = results.line_of(run_of(grid, own, choice, seed))) runs.lines[{choice, seed}] = line;
+  };
+  add(chooser, runs.choosing_seeds);
+  add(cell, grid.seeds);
   return runs;
 }
 

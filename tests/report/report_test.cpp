@@ -84,6 +84,25 @@ TEST_F(Reports, TheChoiceIsMadeByTheSeedsThatAreNotReported) {
   EXPECT_EQ(found.rows[2].measures.at(0).second.mean, 0.7);
 }
 
+TEST_F(Reports, ModelsMayHaveChoicesOfTheirOwnAndTakeOverThoseOfAnotherColumn) {
+  finish("a", "recall", "slow", 0, 0.5);
+  finish("a", "recall", "fast", 0, 0.6);
+  finish("a", "recall", "fast", 1, 0.2);
+  finish("a", "copy", "slow", 1, 0.9);  // left from a grid that chose otherwise
+  finish("a", "copy", "fast", 1, 0.3);
+  finish("b", "recall", "5", 0, 0.1);
+  finish("b", "recall", "50", 0, 0.2);
+  finish("b", "recall", "50", 1, 0.4);
+  finish("c", "recall", "slow", 0, 0.5);  // its other choice may still be running
+  const Study found = study();
+  ASSERT_EQ(found.rows.size(), 4U);
+  const char* choices[] = {"fast", "fast", "50", ""};
+  const double means[] = {0.2, 0.3, 0.4};
+  for (const size_t row : {0, 1, 2, 3}) EXPECT_EQ(found.rows[row].choice, choices[row]);
+  for (const size_t row : {0, 1, 2}) EXPECT_EQ(found.rows[row].measures.at(0).second.mean, means[row]);
+  EXPECT_TRUE(found.rows[3].measures.empty());
+}
+
 TEST_F(Reports, ASweepHasTheSameRowsWithItsGridAndWithoutIt) {
   write(folder / "base.toml", "task = \"argmax\"\n[train]\nsteps = 30\n");
   write(folder / "grid.toml",

@@ -181,6 +181,39 @@ TEST_F(SweepTables, TheChoiceIsMadeOnSomeSeedsAndReportedOnOthers) {
             "mean                    -           -      0                -                -       4\n");
 }
 
+TEST_F(SweepTables, ACellMayHaveChoicesOfItsOwnAndTakeOverThatOfAnother) {
+  Grid grid = grid_of(
+      "recipe = \"base.toml\"\nseeds = [1]\n[axes.mixer]\nfem = { model.mixer = \"fem\" }\n"
+      "mean = { model.mixer = \"mean\" }\n[axes.width]\nnarrow = { model.heads = 2 }\nwide = { model.heads = 4 }\n"
+      "[choose]\nseeds = [8]\nsettings.train.learning_rate = [0.1, 0.01]\n");
+  grid.cells[0].choices = choices_of({{"train", {{"learning_rate", {0.5, 0.7, 0.9}}}}});
+  EXPECT_NO_THROW(check(grid, "grid"));
+  EXPECT_EQ(run_of(grid, 0, 2, 1).name, "fem-narrow-learning_rate=0.9-seed=1");
+  grid.cells[1].chosen_at = 0;
+  EXPECT_TRUE(fails_with("expected cell 1 to take over the choice of one that has the same choices, got cell 0",
+                         [&] { check(grid, "grid"); }));
+  grid.cells[1].choices = grid.cells[0].choices;
+  EXPECT_NO_THROW(check(grid, "grid"));
+  EXPECT_EQ(runs_at(grid, 0) + runs_at(grid, 1) + runs_at(grid, 2), (3 + 1) + 1 + (2 + 1));
+
+  const double losses[] = {0.3, 0.1, 0.2};
+  for (const size_t choice : {0, 1, 2}) {
+    EXPECT_EQ(chosen(grid, results(), 1), std::nullopt);
+    finish(grid, 0, choice, 8, losses[choice]);
+  }
+  EXPECT_EQ(chosen(grid, results(), 0), 1U);
+  EXPECT_EQ(chosen(grid, results(), 1), 1U);
+  EXPECT_EQ(chosen(grid, results(), 2), std::nullopt);
+  finish(grid, 1, 1, 1, 0.6);
+  const SweepRow row = sweep_row(runs_of(grid, results(), 1));
+  EXPECT_EQ(row.choice, "learning_rate=0.7");
+  EXPECT_EQ(row.measures.at(0).second.mean, 0.6);
+
+  grid.cells[2].choices = {{}};  // nothing to choose from: nothing to wait for
+  EXPECT_EQ(chosen(grid, results(), 2), 0U);
+  EXPECT_EQ(runs_at(grid, 2), 1);
+}
+
 TEST_F(SweepTables, TheLastLineOfARunCountsAndOnlyOfTheSameRecipe) {
   Grid grid = grid_of("recipe = \"base.toml\"\nseeds = [1]\n");
   fail(grid, 0, 0, 1);
