@@ -1,6 +1,7 @@
 """fem sweep from outside: real processes, killed and gone on with. Usage: sweep_test.py path/to/fem"""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -101,6 +102,33 @@ class Sweeping(unittest.TestCase):
         wrong = self.fem("experiment", "energy", "lm", "--text", "input.txt")
         self.assertEqual(wrong.returncode, 1)
         self.assertIn("--text: expected NAME=FILE", wrong.stderr)
+
+    def test_forecasts_of_a_table_choose_rates_at_its_first_horizon_and_become_a_page_beside_the_papers(self):
+        rows = (",".join(f"{math.sin(row / (3 + c)) + c:.3f}" for c in range(7)) for row in range(9040))
+        table = "".join(f"{row},{values}\n" for row, values in enumerate(rows))
+        (self.folder / "ETTh1.csv").write_text("date,a,b,c,d,e,f,g\n" + table)
+        tsf = ["experiment", "tsf", "--preset", "smoke", "--data", ".", "--mixers", "softmax", "--letters", "CLTG"]
+        tsf += ["--bodies", "dlinear"]
+        first = self.fem(*tsf, "--out", "out")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("Preset smoke: 8 runs, at most 16 steps", first.stdout)
+        lines = self.results("out/ETTh1")
+        for model in ("softmax+CLTG", "dlinear"):
+            own = [line for line in lines if line["cell"]["model"] == model]
+            choosing = [line for line in own if not line["reported"]]
+            self.assertEqual({line["cell"]["table"] for line in choosing}, {"ETTh1 96"})
+            self.assertEqual(len({line["choice"] for line in choosing}), 2)
+            best = min(choosing, key=lambda line: line["measures"]["loss"])["choice"]
+            reported = [(line["cell"]["table"], line["choice"]) for line in own if line["reported"]]
+            self.assertEqual(sorted(reported), [("ETTh1 192", best), ("ETTh1 96", best)])
+        shown = self.fem(*tsf, "--from", "out")
+        self.assertIn(shown.stdout.strip(), first.stdout)
+        self.assertEqual([line.split()[0] for line in shown.stdout.splitlines()[4:7]], ["ridge", "softmax+CLTG", "dlinear"])
+
+        numbers = self.fem("report", "out/ETTh1", "--out", "page.json")
+        self.assertEqual(numbers.returncode, 0, numbers.stderr)
+        study = json.loads((self.folder / "page.json").read_text())["studies"][0]
+        self.assertEqual(study["title"], "Forecasting ETTh1")
 
     def wait_until(self, condition, process):
         deadline = time.monotonic() + 120

@@ -1,6 +1,8 @@
 // The grid of Table 4: what each cell trains, on which windows, and how large it is.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "experiments/tsf/plan.h"
 #include "io/temporary_folder.h"
 #include "models/backbone.h"
@@ -27,6 +29,7 @@ class TsfGrid : public testing::TemporaryFolder {
 TEST_F(TsfGrid, EveryMixerHasAsManyParametersAsAttention) {
   TsfPlan own = plan("paper");
   own.columns = {"ETTh1 96", "weather 720"};
+  own.mixers.insert(own.mixers.begin(), {"attention", ""});
   const Grid grid = grid_of(own);
   std::map<std::string, double> attention;
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
@@ -50,7 +53,8 @@ TEST_F(TsfGrid, RunsArePublishedWindowsAndLengths) {
     const GridRun run = run_of(grid, cell, 0, 1);
     const ForecastDataOptions data = forecast_options_from_json(run.recipe).data;
     const int64_t input = data.horizon == 96 ? 1024 : data.horizon == 720 ? 4096 : 2048;
-    EXPECT_EQ(data.input, labels[0] == "dlinear" ? 336 : input);
+    EXPECT_EQ(data.input, labels[0] == "dlinear" || labels[0] == "patches" ? 336 : input);
+    EXPECT_EQ(data.validation_windows + data.test_windows, 0);
     EXPECT_TRUE(data.as_is);
     EXPECT_EQ(data.train_rows, labels[1].starts_with("ETTh") ? 8640 : labels[1].starts_with("ETTm") ? 34560 : 36887);
     if (labels == std::vector<std::string>{"softmax+CLTG", "ETTh1 96"}) {
@@ -60,8 +64,49 @@ TEST_F(TsfGrid, RunsArePublishedWindowsAndLengths) {
       EXPECT_EQ(train.learning_rate, 6e-4);
     }
   }
+}
+
+TEST_F(TsfGrid, MiniHasEveryRowOfTheTableAndAllTestWindowsOfHourlyTables) {
+  const Grid grid = grid_of(plan("mini"));
+  std::set<std::string> models;
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
+    const auto& labels = grid.cells[cell].labels;
+    models.insert(labels[0]);
+    const GridRun run = run_of(grid, cell, 0, 1);
+    EXPECT_EQ(forecast_options_from_json(run.recipe).data.test_windows, labels[1].starts_with("ETTh") ? 0 : 2800);
+    const bool light = labels[0] == "dlinear" || labels[0] == "inverted";
+    EXPECT_EQ(run.steps(), labels[0] == "dlinear" ? 2000 : 400);
+    EXPECT_EQ(run.recipe["train"]["batch"], light ? 32 : 4);
+    EXPECT_EQ(run.recipe["data"].value("validation_windows", 0), light ? 0 : 250);
+  }
+  EXPECT_EQ(models,
+            (std::set<std::string>{"softmax", "softmax+CLTG", "gla", "gla+CLTG", "rnn_softmax", "rnn_softmax+CLTG",
+                                   "mamba", "mamba+CLTG", "dlinear", "patches", "inverted"}));
   EXPECT_EQ(by_table(plan("mini")).size(), 3);
-  EXPECT_EQ(tsf_cost(grid_of(plan("mini"))), "150 runs, at most 120,000 steps of 32 windows");
+  EXPECT_EQ(tsf_cost(grid), "396 runs, at most 216,000 steps");
+}
+
+TEST_F(TsfGrid, EveryRowsRateIsChosenOnASeedOfItsOwnAtTheFirstHorizonOfATable) {
+  const Grid grid = grid_of(plan("mini"));
+  EXPECT_EQ(grid.choosing_seeds, std::vector<int64_t>{0});
+  EXPECT_EQ(grid.seeds, (std::vector<int64_t>{1, 2, 3}));
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
+    const auto &labels = grid.cells[cell].labels, &at = grid.cells[chooser_of(grid, cell)].labels;
+    EXPECT_EQ(at, (std::vector<std::string>{labels[0], labels[1].substr(0, 5) + " 96"}));
+    const std::vector<Variant>& choices = choices_at(grid, cell);
+    ASSERT_EQ(choices.size(), 2U) << labels[0];
+    const bool dlinear = labels[0] == "dlinear", inverted = labels[0] == "inverted";
+    EXPECT_EQ(choices[0].label, dlinear    ? "learning_rate=0.005"
+                                : inverted ? "learning_rate=0.0003"
+                                           : "learning_rate=0.001");
+    EXPECT_EQ(choices[1].label, dlinear    ? "learning_rate=0.05"
+                                : inverted ? "learning_rate=0.001"
+                                           : "learning_rate=0.003");
+  }
+  // As published there is nothing to choose from but for DLinear.
+  const Grid published = grid_of(plan("paper"));
+  for (size_t cell = 0; cell < published.cells.size(); ++cell)
+    EXPECT_EQ(choosing_seeds_at(published, cell).empty(), published.cells[cell].labels[0] != "dlinear");
 }
 
 TEST_F(TsfGrid, WhatIsNotThereIsNamed) {

@@ -50,38 +50,63 @@ std::filesystem::path tsf_file(const TsfPlan& plan, const std::string& name) {
 }
 
 json data_of(const TsfPlan& plan, const TsfColumn& column, int64_t input) {
-  return {{"csv", tsf_file(plan, column.table.name).string()},
-          {"as_is", true},
-          {"horizon", column.horizon},
-          {"input", input},
-          {"train_rows", column.table.split.train},
-          {"validation_rows", column.table.split.validation},
-          {"test_rows", column.table.split.test}};
+  json data{{"csv", tsf_file(plan, column.table.name).string()},
+            {"as_is", true},
+            {"horizon", column.horizon},
+            {"input", input},
+            {"train_rows", column.table.split.train},
+            {"validation_rows", column.table.split.validation},
+            {"test_rows", column.table.split.test}};
+  // Of rows every quarter of an hour hourly ones.
+  if (plan.preset == "mini" && column.table.split.test > 4000) data["test_windows"] = 2800;
+  if (plan.preset == "smoke") data.update({{"validation_rows", 200}, {"test_rows", 200}});
+  return data;
+}
+
+// What a kind of model has of its own; the body of the mixers is segments.
+struct TsfBody {
+  json changes;
+  int64_t input;              // rows; 0: that of the horizon
+  std::vector<double> rates;  // published
+  int64_t epochs, patience;   // published
+  int64_t mini_steps;
+  std::vector<double> mini_rates;  // to choose from: a short run wants higher ones
+  bool light;                      // a step costs little: mini need not make it smaller
+};
+
+TsfBody body_of(const std::string& name) {
+  constexpr int64_t kOwnInput = 336;  // published for DLinear and PatchTST
+  if (name == "segments") return {json::object(), 0, {6e-4}, 100, 12, 400, {1e-3, 3e-3}, false};
+  if (name == "dlinear") {
+    const json changes{{"model", {{"body", name}}},
+                       {"train", {{"weight_decay", 0.0}, {"clip", 0.0}, {"beta2", 0.999}}}};
+    return {changes, kOwnInput, {5e-3, 5e-2}, 10, 3, 2000, {5e-3, 5e-2}, true};
+  }
+  const json encoder{{"model", {{"body", name}, {"block_mixer", "attention"}, {"mixer", {{"causal", false}}}}}};
+  if (name == "patches") return {encoder, kOwnInput, {1e-4}, 100, 12, 400, {1e-3, 3e-3}, false};
+  FEM_CHECK(name == "inverted", "tsf: expected bodies dlinear, patches or inverted, got '", name, "'");
+  return {encoder, 0, {5e-4}, 10, 3, 400, {3e-4, 1e-3}, true};
 }
 
 // Of the preset, for windows of so many rows.
-json training_of(const TsfPlan& plan, const TsfColumn& column, int64_t input) {
-  constexpr int64_t kBatch = 32;
-  const int64_t windows = column.table.split.train - input - column.horizon + 1;
-  const int64_t epoch = (windows + kBatch - 1) / kBatch;
-  if (plan.preset == "smoke") return {{"steps", 2}, {"warmup_steps", 1}, {"validate_every", 1}, {"patience", 0}};
-  if (plan.preset == "mini")
-    return {{"steps", 800}, {"warmup_steps", 40}, {"validate_every", 100}, {"checkpoint_every", 100}, {"patience", 4}};
-  return {{"steps", 100 * epoch},
-          {"warmup_steps", 5 * epoch},
-          {"validate_every", epoch},
-          {"checkpoint_every", epoch},
-          {"patience", 12}};
-}
-
-json body_changes(const std::string& body) {
-  if (body == "dlinear")
-    return {{"model", {{"body", body}}},
-            {"train", {{"learning_rate", 1e-3}, {"weight_decay", 0.0}, {"clip", 0.0}, {"beta2", 0.999}}}};
-  FEM_CHECK(body == "patches" || body == "inverted", "tsf: expected bodies dlinear, patches or inverted, got '", body,
-            "'");
-  return {{"model", {{"body", body}, {"block_mixer", "attention"}, {"mixer", {{"causal", false}}}}},
-          {"train", {{"learning_rate", body == "patches" ? 1e-4 : 5e-4}}}};
+json training_of(const TsfPlan& plan, const TsfColumn& column, int64_t input, const TsfBody& body) {
+  int64_t steps = 2, every = 1, patience = 0, batch = 32;  // published: 32
+  if (plan.preset == "paper") {
+    const int64_t windows = column.table.split.train - input - column.horizon + 1;
+    every = (windows + batch - 1) / batch;
+    steps = body.epochs * every;
+    patience = body.patience;
+  } else if (plan.preset == "mini") {
+    steps = body.mini_steps;
+    every = steps / (body.light ? 8 : 4);
+    if (!body.light) batch = 4;
+  }
+  return {{"steps", steps},
+          {"batch", batch},
+          {"warmup_steps", std::max<int64_t>(steps / 20, 1)},
+          {"validate_every", every},
+          {"checkpoint_every", every},
+          {"patience", patience}};
 }
 
 double ridge_mse(const TsfPlan& plan, const std::string& label) {
@@ -93,7 +118,9 @@ double ridge_mse(const TsfPlan& plan, const std::string& label) {
   const ForecasterOptions model = forecaster_for(options, series);
   const ForecastData data = forecast_data(model, options.data, series);
   const at::Tensor targets = target_places(model);
-  return score_forecasts(data.windows, targets, fit_ridge(data.windows, targets), {}).mse();
+  return score_forecasts(data.windows, targets, fit_ridge(data.windows, targets),
+                         {.windows = options.data.test_windows})
+      .mse();
 }
 
 }  // namespace
@@ -116,27 +143,21 @@ TsfPlan tsf_preset(const std::string& name) {
       for (const char* horizon : {"96", "192", "336", "720"}) columns.push_back(table + " " + horizon);
     return columns;
   };
-  const std::vector<MixerRow> few{{"attention", ""}, {"softmax", "CLTG"}, {"gla", "CLTG"}, {"rnn_softmax", "CLTG"}};
   if (name == "smoke")
     return {.preset = name,
-            .mixers = {few[0], few[1]},
+            .mixers = {{"softmax", ""}, {"softmax", "CLTG"}},
             .bodies = {"dlinear", "inverted"},
-            .columns = {"ETTh1 96"},
+            .columns = {"ETTh1 96", "ETTh1 192"},
             .seeds = {1}};
-  if (name == "mini") {
-    TsfPlan plan{.preset = name, .mixers = few, .bodies = {"dlinear"}, .columns = with_horizons({"ETTh1", "ETTh2"})};
-    plan.columns.insert(plan.columns.end(), {"ETTm1 96", "ETTm1 192"});
-    plan.seeds = {1, 2, 3};
-    return plan;
-  }
-  FEM_CHECK(name == "paper", "tsf: expected --preset smoke, mini or paper, got '", name, "'");
+  FEM_CHECK(name == "mini" || name == "paper", "tsf: expected --preset smoke, mini or paper, got '", name, "'");
   TsfPlan plan{.preset = name,
-               .mixers = {{"attention", ""}},
+               .mixers = mixer_rows({"softmax", "gla", "rnn_softmax", "mamba"}, {"none", "CLTG"}),
                .bodies = {"dlinear", "patches", "inverted"},
-               .columns = with_horizons({"ETTh1", "ETTh2", "ETTm1", "ETTm2", "weather"}),
+               .columns = with_horizons({"ETTh1", "ETTh2"}),
                .seeds = {1, 2, 3}};
-  for (const char* prior : {"softmax", "gla", "rnn_softmax", "mamba"})
-    for (const char* letters : {"", "CLTG"}) plan.mixers.push_back({prior, letters});
+  const std::vector<std::string> more =
+      name == "mini" ? std::vector<std::string>{"ETTm1 96", "ETTm1 192"} : with_horizons({"ETTm1", "ETTm2", "weather"});
+  plan.columns.insert(plan.columns.end(), more.begin(), more.end());
   return plan;
 }
 
@@ -159,34 +180,46 @@ std::vector<TsfPlan> by_table(const TsfPlan& plan) {
 Grid grid_of(const TsfPlan& plan) {
   FEM_CHECK(!(plan.mixers.empty() && plan.bodies.empty()) && !plan.columns.empty() && !plan.seeds.empty(),
             "tsf: expected at least one model, table and seed");
-  constexpr int64_t kDlinearInput = 336;
   const std::string name = "forecast/fem-softmax";
   const auto file = find_recipe(name);
   const json recipe = load_recipe(file);
-  Grid grid{.axes = {"model", "table"}, .seeds = plan.seeds, .choices = {{}}};
+  Grid grid{.axes = {"model", "table"},
+            .cells = {},
+            .seeds = plan.seeds,
+            .choices = {{}},
+            .choosing_seeds = {plan.choosing_seed}};
+  std::map<std::pair<std::string, std::string>, size_t> choosers;  // of a model and a table
   for (const std::string& label : plan.columns) {
     const TsfColumn column = tsf_column(label);
-    const auto changes_for = [&](int64_t input) {
+    const auto add = [&](const std::string& model, const std::string& body_name, const MixerRow* mixer) {
+      const TsfBody body = body_of(body_name);
+      const int64_t input = body.input > 0 ? body.input : tsf_input(column.horizon);
       const int64_t width = column.table.columns < 9 ? 64 : 128;  // 32 floor(sqrt(columns))
       json changes{{"data", data_of(plan, column, input)},
                    {"model", {{"n_embd", width}, {"mlp_width", 4 * width}}},
-                   {"train", training_of(plan, column, input)}};
-      if (plan.preset == "mini") changes["data"]["validation_windows"] = 500;
-      if (plan.preset == "smoke") changes["data"].update({{"validation_rows", 200}, {"test_rows", 200}});
-      return changes;
+                   {"train", training_of(plan, column, input, body)}};
+      changes.merge_patch(body.changes);
+      if (plan.preset == "mini" && !body.light) changes["data"]["validation_windows"] = 250;
+      if (mixer) {
+        json own = recipe;
+        own.merge_patch(changes);
+        changes.merge_patch(changes_of(*mixer, own));
+        if (mixer->name == "attention") changes["model"]["mixer"]["use_rope"] = false;  // positions are learned
+      }
+      const size_t cell = grid.cells.size(),
+                   chooser = choosers.try_emplace({model, column.table.name}, cell).first->second;
+      grid.cells.push_back(
+          {.labels = {model, label},
+           .recipe_name = name,
+           .recipe_file = file,
+           .recipe = recipe,
+           .changes = changes,
+           .choices =
+               choices_of({{"train", {{"learning_rate", plan.preset == "paper" ? body.rates : body.mini_rates}}}}),
+           .chosen_at = chooser});
     };
-    for (const MixerRow& mixer : plan.mixers) {
-      json changes = changes_for(tsf_input(column.horizon)), own = recipe;
-      own.merge_patch(changes);
-      changes.merge_patch(changes_of(mixer, own));
-      if (mixer.name == "attention") changes["model"]["mixer"]["use_rope"] = false;  // positions are learned
-      grid.cells.push_back({{mixer.label(), label}, name, file, recipe, changes});
-    }
-    for (const std::string& body : plan.bodies) {
-      json changes = changes_for(body == "dlinear" ? kDlinearInput : tsf_input(column.horizon));
-      changes.merge_patch(body_changes(body));
-      grid.cells.push_back({{body, label}, name, file, recipe, changes});
-    }
+    for (const MixerRow& mixer : plan.mixers) add(mixer.label(), "segments", &mixer);
+    for (const std::string& body : plan.bodies) add(body, body, nullptr);
   }
   check(grid, "tsf");
   return grid;
@@ -195,10 +228,11 @@ Grid grid_of(const TsfPlan& plan) {
 std::string tsf_cost(const Grid& grid) {
   int64_t runs = 0, steps = 0;
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
-    runs += static_cast<int64_t>(grid.seeds.size());
-    steps += static_cast<int64_t>(grid.seeds.size()) * run_of(grid, cell, 0, grid.seeds[0]).steps();
+    const int64_t own = runs_at(grid, cell);
+    runs += own;
+    steps += own * run_of(grid, cell, 0, grid.seeds[0]).steps();
   }
-  return grouped(runs) + " runs, at most " + grouped(steps) + " steps of 32 windows";
+  return grouped(runs) + " runs, at most " + grouped(steps) + " steps";
 }
 
 std::string tsf_table(const TsfPlan& plan, const Grid& grid, const std::vector<SweepRow>& rows) {
