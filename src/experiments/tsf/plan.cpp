@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <tuple>
 
 #include "evaluate/forecasts.h"
 #include "io/recipe.h"
@@ -75,7 +76,7 @@ struct TsfBody {
 };
 
 TsfBody body_of(const std::string& name) {
-  constexpr int64_t kOwnInput = 336;  // published for DLinear and PatchTST
+  constexpr int64_t kOwnInput = 336;  // published for DLinear and PatchTST; longer ones drown iTransformer
   if (name == "segments") return {json::object(), 0, {6e-4}, 100, 12, 400, {1e-3, 3e-3}, false};
   if (name == "dlinear") {
     const json changes{{"model", {{"body", name}}},
@@ -85,7 +86,7 @@ TsfBody body_of(const std::string& name) {
   const json encoder{{"model", {{"body", name}, {"block_mixer", "attention"}, {"mixer", {{"causal", false}}}}}};
   if (name == "patches") return {encoder, kOwnInput, {1e-4}, 100, 12, 400, {1e-3, 3e-3}, false};
   FEM_CHECK(name == "inverted", "tsf: expected bodies dlinear, patches or inverted, got '", name, "'");
-  return {encoder, 0, {5e-4}, 10, 3, 400, {3e-4, 1e-3}, true};
+  return {encoder, kOwnInput, {5e-4}, 10, 3, 400, {3e-4, 1e-3}, true};
 }
 
 // Of the preset, for windows of so many rows.
@@ -188,7 +189,7 @@ Grid grid_of(const TsfPlan& plan) {
             .seeds = plan.seeds,
             .choices = {{}},
             .choosing_seeds = {plan.choosing_seed}};
-  std::map<std::pair<std::string, std::string>, size_t> choosers;  // of a model and a table
+  std::map<std::tuple<std::string, std::string, bool>, size_t> choosers;  // of a model, a table and long horizons
   for (const std::string& label : plan.columns) {
     const TsfColumn column = tsf_column(label);
     const auto add = [&](const std::string& model, const std::string& body_name, const MixerRow* mixer) {
@@ -207,7 +208,7 @@ Grid grid_of(const TsfPlan& plan) {
         if (mixer->name == "attention") changes["model"]["mixer"]["use_rope"] = false;  // positions are learned
       }
       const size_t cell = grid.cells.size(),
-                   chooser = choosers.try_emplace({model, column.table.name}, cell).first->second;
+                   chooser = choosers.try_emplace({model, column.table.name, column.horizon > 192}, cell).first->second;
       grid.cells.push_back(
           {.labels = {model, label},
            .recipe_name = name,
