@@ -50,6 +50,7 @@ std::unique_ptr<CLI::App> make_app(int& status) {
       "  fem train 1m-fem-softmax --data a.txt  a language model of your text\n"
       "  fem forecast train --csv table.csv     the next rows of your table\n"
       "  fem classify train --data pictures     what is on your pictures\n"
+      "  fem inspect runs/book --text 'To be'   which token every channel chose\n"
       "  fem experiment argmax --preset demo    the paper's argmax claim\n"
       "  fem bench read --shapes S1,S2          the read against torch's attention\n"
       "\n"
