@@ -70,6 +70,7 @@ function build() {
     at(name).append(...all.map(([value, text]) => make("option", {value: String(value)}, text)));
     at(name).addEventListener("change", () => go({[name]: name === "colour" ? at(name).value : +at(name).value}));
   }
+  at("near").parentElement.hidden = options.near.length < 2;
   at("controls").addEventListener("submit", (event) => event.preventDefault());
   at("all").addEventListener("change", () => go({all: at("all").checked}));
   at("tokens").addEventListener("pointerover", (event) =>

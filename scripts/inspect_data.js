@@ -21,7 +21,8 @@ class Numbers {
     [, , , this.channels, this.kept] = tensors.top_token.shape;
     this.rows = [...this.read("rows")];
     this.labels = about.tokens.map(seen);
-    this.axis = about.grid ? this.labels.map((_, token) => String(token)) : this.labels;  // a patch is known by its number
+    const isLong = about.kind !== "text" && this.labels.some((label) => label.length > 12);
+    this.axis = isLong ? this.labels.map((_, token) => String(token)) : this.labels;  // below pictures
     this.rowOf = new Map(this.rows.map((token, row) => [token, row]));
   }
 

@@ -2,7 +2,7 @@
 
 const SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\u2028": "⏎", "\u2029": "⏎"};
 const code = (letter) => `U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-const LONGEST = 40;
+const LONGEST = 60;
 
 // A label as it can be seen: outer spaces, line ends and what has no shape of its own get a sign.
 function seen(label) {

@@ -23,7 +23,7 @@ DRAWN = f"""(({{data}}) => {{
 
 
 def setUpModule():
-    PageTest.begin()
+    PageTest.start_browser()
 
 
 class Everybody(PageTest):
@@ -37,8 +37,10 @@ class Everybody(PageTest):
         self.evaluate("window.reached = new Set()")
         for _ in range(count + 2):
             self.browser.press("Tab")
-            self.evaluate("reached.add(document.activeElement)")
-            outline = self.evaluate("parseFloat(getComputedStyle(document.activeElement).outlineWidth)")
+            look = (
+                "reached.add(document.activeElement), parseFloat(getComputedStyle(document.activeElement).outlineWidth)"
+            )
+            outline = self.evaluate(look)
             self.assertGreaterEqual(outline, 2, "what has the focus is seen")
         missed = self.evaluate(f"{seen}.filter((one) => !reached.has(one)).map((one) => one.outerHTML.slice(0, 80))")
         self.assertEqual(missed, [])

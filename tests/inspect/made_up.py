@@ -14,6 +14,7 @@ HOSTILE = ["</script><script>window.hacked = 1</script>", "<img src=x onerror='w
 SPEECH = ("O ROMEO, ROMEO! wherefore art thou ROMEO?\nDeny thy father and refuse thy name;\nOr, if thou wilt not, be "
           "but sworn my love,\nAnd I'll no longer be a Capulet.\n")  # fmt: skip
 BINS = 32
+DTYPES = {"U8": "u1", "I32": "<i4", "F32": "<f4"}
 
 
 def words_of(text: str) -> list[str]:
@@ -138,8 +139,8 @@ def made_up(labels: list[str], layers: int, heads: int, channels: int, rows: lis
 def save(path: Path, about: dict, tensors: dict[str, np.ndarray]) -> None:
     header, parts, at = {"__metadata__": {"fem_inspect": json.dumps(about)}}, [], 0
     for name, values in tensors.items():
-        dtype, written = {"u": ("U8", "u1"), "i": ("I32", "<i4"), "f": ("F32", "<f4")}[values.dtype.kind]
-        parts.append(np.ascontiguousarray(values, written).tobytes())
+        dtype = {"u": "U8", "i": "I32", "f": "F32"}[values.dtype.kind]
+        parts.append(np.ascontiguousarray(values, DTYPES[dtype]).tobytes())
         header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [at, at + len(parts[-1])]}
         at += len(parts[-1])
     text = json.dumps(header).encode()

@@ -2,10 +2,12 @@
 
 import json
 import math
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+from dataclasses import dataclass
 from pathlib import Path
 
 import made_up
@@ -35,48 +37,68 @@ def script(numbers: Path, out: Path) -> subprocess.CompletedProcess:
     return subprocess.run(words, capture_output=True, text=True)
 
 
+@dataclass
 class Made:
-    """A page of made-up numbers, and these as they are in its file: in single precision."""
+    """A page, and the numbers of its file: what is told, and tensors in single precision."""
 
-    def __init__(self, folder: Path, kind: str):
-        self.about, tensors = getattr(made_up, kind)()
-        self.of = {
-            name: values.astype({"f": "f4", "i": "i4", "u": "u1"}[values.dtype.kind])
-            for name, values in tensors.items()
-        }
-        self.rows = self.of["rows"].tolist()
-        numbers, self.page = folder / f"{kind}.safetensors", folder / f"{kind}.html"
-        made_up.save(numbers, self.about, tensors)
-        made = script(numbers, self.page)
-        assert made.returncode == 0, made.stderr
+    page: Path
+    about: dict
+    of: dict[str, np.ndarray]
+
+    @property
+    def rows(self) -> list[int]:
+        return self.of["rows"].tolist()
+
+
+def load(numbers: Path, page: Path) -> Made:
+    content = numbers.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    about = json.loads(header.pop("__metadata__")["fem_inspect"])
+    of = {
+        name: np.frombuffer(data[slice(*one["data_offsets"])], made_up.DTYPES[one["dtype"]]).reshape(one["shape"])
+        for name, one in header.items()
+    }
+    return Made(page, about, of)
+
+
+def make(folder: Path, kind: str) -> Made:
+    numbers, page = folder / f"{kind}.safetensors", folder / f"{kind}.html"
+    made_up.save(numbers, *getattr(made_up, kind)())
+    made = script(numbers, page)
+    assert made.returncode == 0, made.stderr
+    return load(numbers, page)
 
 
 class PageTest(unittest.TestCase):
-    made, pictures = {}, None
+    pictures = None
 
     @classmethod
-    def begin(cls) -> None:
+    def start_browser(cls) -> None:
         """One browser for all tests of a module."""
         program = find_chromium()
         if program is None:
             raise AssertionError("expected Chromium; install it: apt-get install chromium")
         folder = tempfile.TemporaryDirectory()
         unittest.addModuleCleanup(folder.cleanup)
-        cls.folder, cls.browser = Path(folder.name), Browser(program)
+        cls.folder, cls.browser, cls.made = Path(folder.name), Browser(program), {}
         unittest.addModuleCleanup(cls.browser.close)
 
     def page(self, kind: str) -> Made:
         if kind not in self.made:
-            self.made[kind] = Made(self.folder, kind)
+            self.made[kind] = make(self.folder, kind)
         return self.made[kind]
 
     def open(self, kind: str, picture: str = "", **how) -> Made:
         made = self.page(kind)
-        self.browser.call("Page.navigate", url="about:blank")  # from another view of the page it would not load again
-        self.browser.open(made.page, **how)
-        self.addCleanup(self.assert_quiet)
+        self.show(made.page, **how)
         self.keep(picture)
         return made
+
+    def show(self, page: Path, **how) -> None:
+        self.browser.call("Page.navigate", url="about:blank")  # from another view of the page it would not load again
+        self.browser.open(page, **how)
+        self.addCleanup(self.assert_quiet)
 
     def keep(self, picture: str) -> None:
         if self.pictures and picture:

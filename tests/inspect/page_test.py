@@ -18,7 +18,7 @@ BRIGHTNESS = """(({data, width}, rows, tokens, left, right) => {
 
 
 def setUpModule():
-    PageTest.begin()
+    PageTest.start_browser()
 
 
 class Numbers(PageTest):
