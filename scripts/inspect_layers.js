@@ -81,7 +81,7 @@ function measuresOf({layers}) {
     {title: "channels that disagree (share)", baseline: share(0), cell: barOf("disagree", share, 1, 0)},
     ...(has("moved") ? [{title: "weight moved (share)", baseline: share(0), cell: barOf("moved", share, 1, 0)}] : []),
     {title: "spent KL(q‖p), mean (nats)", baseline: figure(0), cell: barOf("kl", figure, largest("kl", 0), 0)},
-    {title: "hidden temperature β*: median, low to high", baseline: figure(0), cell: temperatures},
+    {title: "hidden temperature β*: median, 10 % to 90 %", baseline: figure(0), cell: temperatures},
     {title: "inner gate λ, mean", baseline: figure(0), cell: (layer) => figure(layer.lambda)},
     {title: "values at the cap (share)", baseline: "–", cell: (layer) => share(layer.capped)},
     ...(has("energy") ? [{title: "energy F*, mean", baseline: "–", cell: (layer) => figure(layer.energy)},
