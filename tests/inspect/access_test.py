@@ -12,6 +12,7 @@ import made_up
 from microscope import PIXELS, PageTest, brightness, luminance, run, script
 
 PHONE = 390
+PAPER = 718  # A4 within its margins
 BACKGROUND = "getComputedStyle(document.documentElement).backgroundColor"
 # The mean of all that is drawn: red, green and blue together.
 DRAWN = f"""(({{data}}) => {{
@@ -89,6 +90,11 @@ class Everybody(PageTest):
             self.go("#all=1")
             self.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
             self.assertLessEqual(self.evaluate("document.documentElement.scrollWidth"), PHONE, kind)
+
+    def test_paper_cuts_nothing_off(self):
+        for kind in ("text", "series", "image"):
+            self.open(kind, width=PAPER, media="print")
+            self.assertLessEqual(self.evaluate("document.documentElement.scrollWidth"), PAPER, kind)
 
     def test_it_prints(self):
         self.open("text", dark=True)

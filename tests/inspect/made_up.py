@@ -166,10 +166,16 @@ def hostile() -> tuple[dict, dict]:
 
 
 def series() -> tuple[dict, dict]:
+    """With energies, which not all mixers have."""
     labels = [f"{hour:02}:00-{hour + 2:02}:00" for hour in range(0, 24, 2)]
-    return made_up(
-        labels, 3, 2, 16, list(range(12)), causal=False, kind="series", title="runs/ett: electricity, 24 hours"
-    )
+    title = "runs/ett: electricity, 24 hours"
+    about, tensors = made_up(labels, 3, 2, 16, list(range(12)), causal=False, kind="series", title=title)
+    noise = np.random.default_rng(3)
+    for name, middle in (("energy", -30), ("energy_gradient", 2)):
+        tensors[name] = noise.normal(middle, 0.3, tensors["rank"].shape)
+        for layer, told in enumerate(about["layers"]):
+            told[name] = float(tensors[name][layer].mean())
+    return about, tensors
 
 
 def image() -> tuple[dict, dict]:

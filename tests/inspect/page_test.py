@@ -96,6 +96,16 @@ class Numbers(PageTest):
         self.assertEqual(self.texts("#facts dd:not(.soft)")[:3], ["1.0000", "0 of 4", "1"])
         self.assertIn("No channel chooses another one.", self.text("summary"))
 
+    def test_energies_are_shown_where_there_are_any(self):
+        made = self.open("series")
+        self.go("#token=4&layer=2&head=1")
+        self.assert_reading(made, 4, 2, 1)
+        for shown, name in zip(self.texts("#facts dd:not(.soft)")[4:], ("energy", "energy_gradient"), strict=True):
+            self.assert_shows(shown, float(made.of[name][2, 4, 1]))
+        for layer, row in zip(made.about["layers"], self.table("layers")[1:], strict=True):
+            for shown, name in zip(row[-2:], ("energy", "energy_gradient"), strict=True):
+                self.assert_shows(shown, layer[name])
+
     def test_made_up_numbers_are_reads(self):
         """Else the tests above would be of numbers that cannot be."""
         of = self.page("series").of
