@@ -13,40 +13,37 @@ struct GapAndSlope {
   at::Tensor gap, slope;  // F(b) - mean and dF/db = KL(q||p) / b^2
 };
 
+// Of values d from their mean on. p sums to 1 and p d to 0, so that nothing is lost where b d is small.
 GapAndSlope gap_at(const at::Tensor& p, const at::Tensor& d, const at::Tensor& b) {
-  const at::Tensor weights = p * at::exp(b.unsqueeze(-1) * d);
-  const at::Tensor gap = free_energy_above_mean(p, d, b);
-  return {gap, ((weights * d).sum(-1) / weights.sum(-1) - gap) / b};
+  at::Tensor weighted = (b.unsqueeze(-1) * d).expm1_().mul_(p);  // p (e^{b d} - 1)
+  const at::Tensor total = weighted.sum(-1), gap = at::log1p(total) / b;
+  return {gap, (weighted.mul_(d).sum(-1) / (1 + total) - gap) / b};
 }
 
 }  // namespace
 
-at::Tensor free_energy_above_mean(const at::Tensor& p, const at::Tensor& above_mean, const at::Tensor& b) {
-  // d itself has mean 0, so that expm1(b d) - b d loses nothing where b d is small.
-  const at::Tensor exponent = b.unsqueeze(-1) * above_mean;
-  return at::log1p((p * at::expm1(exponent)).sum(-1)) / b;
-}
-
-at::Tensor hidden_temperature(const at::Tensor& p, const at::Tensor& value, const at::Tensor& gap,
+at::Tensor hidden_temperature(const at::Tensor& p, const at::Tensor& value, const at::Tensor& lambda,
                               const at::Tensor& beta) {
-  const at::Tensor mean = (p * value).sum(-1, true), side = at::where(gap < 0, -1.0, 1.0);
+  const at::Tensor mean = (p * value).sum(-1, true), side = at::where(lambda < 0, -1.0, 1.0);
+  const at::Tensor above = value - mean, seen = p > 0;
+  const at::Tensor gap = gap_at(p, at::where(seen, above, 0.0), beta).gap * lambda;
   // Below the mean, F(-b; v) = -F(b; -v): the same question of the negative values.
-  const at::Tensor d = at::where(p > 0, (value - mean) * side.unsqueeze(-1), 0.0), wanted = gap.abs();
+  const at::Tensor d = at::where(seen, above * side.unsqueeze(-1), 0.0), wanted = gap.abs();
   const at::Tensor top = d.amax(-1), rounding = 1e-15 * mean.squeeze(-1).abs();
   const at::Tensor none = wanted <= rounding, beyond = wanted.ge(top).logical_and(none.logical_not());
   const at::Tensor idle = none.logical_or(beyond);
 
   const at::Tensor largest = kLargestExponent / d.abs().amax(-1).clamp_min(1e-300);
-  at::Tensor low = at::zeros_like(wanted), high = at::minimum(at::where(beta > 0, beta, 1.0), largest);
-  for (int i = 0; i < kMostSteps; ++i) {
-    const at::Tensor short_of =
-        free_energy_above_mean(p, d, high).lt(wanted).logical_and(high < largest).logical_and(idle.logical_not());
+  at::Tensor low = at::zeros_like(wanted), high = at::minimum(beta, largest);
+  const at::Tensor outside = lambda.lt(0).logical_or(lambda > 1).logical_and(idle.logical_not());
+  for (int i = 0; i < kMostSteps && outside.any().item<bool>(); ++i) {
+    const at::Tensor short_of = gap_at(p, d, high).gap.lt(wanted).logical_and(high < largest).logical_and(outside);
     if (!short_of.any().item<bool>()) break;
     low = at::where(short_of, high, low);
     high = at::where(short_of, at::minimum(2 * high, largest), high);
   }
-  // Newton's step, and where it would leave what is known, the middle.
-  at::Tensor b = high;
+  // F is nearly linear in b where b is small. Newton's step, and where it would leave what is known, the middle.
+  at::Tensor b = at::where(outside, (low + high) / 2, (lambda * beta).clamp_min(1e-300));
   for (int i = 0; i < kMostSteps; ++i) {
     const auto [reached, slope] = gap_at(p, d, b);
     const at::Tensor error = reached - wanted;

@@ -4,14 +4,12 @@
 
 namespace fem {
 
-// The inverse temperature b at which the free energy of values under p is the mean plus a gap: the one that the inner
-// gate hides. Below 0 for a gap below 0, which dialect paper can ask for; NaN where no value reaches so far.
-//   p [..., C, T] with C = 1 or V   value [..., V, T], any number where p is 0   gap [..., V]   float64
-//   beta [..., V]: where to look first
-at::Tensor hidden_temperature(const at::Tensor& p, const at::Tensor& value, const at::Tensor& gap,
+// The inverse temperature b at which the free energy of values under p is the mean plus lambda times what it is above
+// the mean at beta: the one that the inner gate hides. Between 0 and beta for lambda in [0, 1]; dialect paper can ask
+// for others: below 0 for a negative lambda, NaN where no value reaches so far.
+//   p [..., C, T] with C = 1 or V, some of it positive or all 0   value [..., V, T], 0 where p is   float64
+//   lambda, beta [..., V]
+at::Tensor hidden_temperature(const at::Tensor& p, const at::Tensor& value, const at::Tensor& lambda,
                               const at::Tensor& beta);
-
-// log(sum_i p_i e^{b d_i}) / b of values d from their mean on, exact down to b = 0; [..., V].
-at::Tensor free_energy_above_mean(const at::Tensor& p, const at::Tensor& above_mean, const at::Tensor& b);
 
 }  // namespace fem

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "fem/energy.h"
 #include "mixer/hidden_temperature.h"
 #include "util/check.h"
@@ -25,9 +27,17 @@ at::Tensor choice_of(const at::Tensor& weights, const at::Tensor& empty) {
   return weights.argmax(-1).masked_fill(empty.squeeze(-1), -1);
 }
 
-}  // namespace
+// The read of the tokens first ... last - 1, beyond which none is seen.
+struct Span {
+  int64_t first = 0, last = 0;
+};
+Span seen_span(const at::Tensor& log_weights) {
+  const at::Tensor seen = log_weights.ne(-INFINITY).flatten(0, -2).any(0).nonzero().squeeze(-1);
+  if (seen.numel() == 0) return {0, std::min<int64_t>(1, log_weights.size(-1))};
+  return {seen[0].item<int64_t>(), seen[-1].item<int64_t>() + 1};
+}
 
-Inspection look(const ChosenRead& read) {
+Inspection look_within(const ChosenRead& read) {
   const at::Tensor hidden = read.log_weights == -INFINITY, empty = hidden.all(-1, true);
   const at::Tensor log_p = read.log_weights.masked_fill(empty, 0).log_softmax(-1).masked_fill(hidden, -INFINITY);
   const at::Tensor p = log_p.exp();
@@ -58,13 +68,28 @@ Inspection look(const ChosenRead& read) {
   i.posterior = log_q.exp();
   i.free_energy = log_z.squeeze(-1) / i.beta;
   i.gated = i.mean + i.lambda * (i.free_energy - i.mean);
-  i.hidden_beta = hidden_temperature(p, value, i.gated - i.mean, i.beta.expand_as(i.mean));
+  i.hidden_beta = hidden_temperature(p, value, i.lambda, i.beta.expand_as(i.mean));
   i.kl_pq = where_positive(p, p * (log_p - log_q)).sum(-1);
   i.kl_qp = where_positive(i.posterior, i.posterior * (log_q - log_p)).sum(-1);
   i.entropy = entropy_of(i.posterior, log_q);
   i.choice = choice_of(i.posterior, empty);
   const at::Tensor share = i.lambda.unsqueeze(-1);
   i.rank = effective_rank((1 - share) * p + share * i.posterior);
+  return i;
+}
+
+}  // namespace
+
+Inspection look(const ChosenRead& read) {
+  // A causal token sees half of all on average: what no chosen one sees is left out, and put back as zeros.
+  const int64_t tokens = read.log_weights.size(-1);
+  const auto [first, last] = seen_span(read.log_weights);
+  ChosenRead within = read;
+  within.log_weights = read.log_weights.slice(-1, first, last);
+  within.value = read.value.slice(1, first, last);
+  Inspection i = look_within(within);
+  for (at::Tensor* weights : {&i.prior, &i.posterior}) *weights = at::constant_pad_nd(*weights, {first, tokens - last});
+  for (at::Tensor* choice : {&i.prior_choice, &i.choice}) *choice = at::where(*choice >= 0, *choice + first, -1);
   return i;
 }
 

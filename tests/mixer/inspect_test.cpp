@@ -235,16 +235,16 @@ TEST(Inspections, OfNothingAndOfWhatIsNotThere) {
 // Of two values 0 and 1 with weights 1 - w and w: F(b) = log(1 + w (e^b - 1)) / b.
 TEST(HiddenTemperatures, OfTwoValues) {
   const double w = 0.2;
-  const at::Tensor p = at::tensor({1 - w, w}, at::kDouble).view({1, 2}),
-                   v = at::tensor({0.0, 1.0}, at::kDouble).view({1, 2});
-  const auto hidden = [&](double gap, double beta) {
-    return hidden_temperature(p, v, at::full({1}, gap, at::kDouble), at::full({1}, beta, at::kDouble)).item<double>();
+  const at::Tensor p = at::tensor({1 - w, w}, at::kDouble).view({1, 2});
+  const at::Tensor v = at::tensor({0.0, 1.0}, at::kDouble).view({1, 2});
+  const auto gap = [&](double b) { return std::log1p(w * std::expm1(b)) / b - w; };
+  const auto hidden = [&](double wanted, double beta) {
+    const auto one = [](double x) { return at::full({1}, x, at::kDouble); };
+    return hidden_temperature(p, v, one(wanted / gap(beta)), one(beta)).item<double>();
   };
-  for (const double b : {-20.0, -1.0, -1e-3, 1e-9, 1e-3, 0.5, 3.0, 30.0}) {
-    const double gap = std::log1p(w * std::expm1(b)) / b - w;
+  for (const double b : {-20.0, -1.0, -1e-3, 1e-9, 1e-3, 0.5, 3.0, 30.0})
     for (const double beta : {0.1, 2.0, 50.0})
-      EXPECT_NEAR(hidden(gap, beta), b, 1e-6 * std::abs(b) + 1e-9) << b << " " << beta;
-  }
+      EXPECT_NEAR(hidden(gap(b), beta), b, 1e-6 * std::abs(b) + 1e-9) << b << " " << beta;
   EXPECT_EQ(hidden(0, 2), 0);
   EXPECT_TRUE(std::isnan(hidden(0.81, 2)));   // above the largest value
   EXPECT_TRUE(std::isnan(hidden(-0.21, 2)));  // below the smallest
