@@ -123,7 +123,9 @@ class Sweeping(unittest.TestCase):
             self.assertEqual(sorted(reported), [("ETTh1 192", best), ("ETTh1 96", best)])
         shown = self.fem(*tsf, "--from", "out")
         self.assertIn(shown.stdout.strip(), first.stdout)
-        self.assertEqual([line.split()[0] for line in shown.stdout.splitlines()[4:7]], ["ridge", "softmax+CLTG", "dlinear"])
+        self.assertEqual(
+            [line.split()[0] for line in shown.stdout.splitlines()[4:7]], ["ridge", "softmax+CLTG", "dlinear"]
+        )
 
         numbers = self.fem("report", "out/ETTh1", "--out", "page.json")
         self.assertEqual(numbers.returncode, 0, numbers.stderr)
