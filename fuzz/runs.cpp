@@ -6,6 +6,7 @@
 #include "data/series.h"
 #include "evaluate/tasks.h"
 #include "io/checksums.h"
+#include "models/pixels.h"
 #include "readers.h"
 #include "report/document.h"
 #include "train/metrics.h"

@@ -10,6 +10,7 @@ TORCH_LIBRARY_FRAGMENT(fem, m) {
   register_energy(m);
   register_files(m);
   register_forecaster(m);
+  register_image_classifier(m);
   register_text(m);
   register_generation(m);
   register_scoring(m);

@@ -8,6 +8,7 @@
 
 #include "data/idx.h"
 #include "data/picture.h"
+#include "models/pixels.h"
 #include "util/check.h"
 #include "util/checksum.h"
 #include "util/grouped.h"

@@ -2,6 +2,7 @@
 
 #include "data/picture.h"
 #include "inspect/subject.h"
+#include "models/pixels.h"
 #include "tasks/images/report.h"
 #include "util/check.h"
 
@@ -19,9 +20,7 @@ class PictureSubject final : public Subject {
       images_ = all.at(at::tensor(spread(all.count(), options.rows), at::kLong));
       name_ = trained_.data.folder.string();
     } else {
-      const ImageClassifierOptions& model = trained_.model->options;
-      images_.pixels =
-          fitted(with_channels(read_picture(pictures), model.channels), model.height, model.width).unsqueeze(0);
+      images_.pixels = picture_for(trained_.model->options, read_picture(pictures)).unsqueeze(0);
       name_ = pictures.filename().string();
     }
   }

@@ -107,10 +107,13 @@ at::Tensor BoundImageClassifier::logits(const at::Tensor& pictures, bool trainin
   return project(hidden.select(1, 0).contiguous(), {head_}, {head_bias_})[0];
 }
 
-at::Tensor BoundImageClassifier::standardised(const at::Tensor& pixels) const {
+at::Tensor standardised(const ImageClassifierOptions& o, const at::Tensor& pixels, at::ScalarType dtype) {
   constexpr double kWhite = 255;
-  const at::ScalarType dtype = head_.scalar_type();
-  return (pixels.to(dtype) / kWhite - by_channel(options.mean, dtype)) / by_channel(options.deviation, dtype);
+  return (pixels.to(dtype) / kWhite - by_channel(o.mean, dtype)) / by_channel(o.deviation, dtype);
+}
+
+at::Tensor BoundImageClassifier::standardised(const at::Tensor& pixels) const {
+  return fem::standardised(options, pixels, head_.scalar_type());
 }
 
 at::Tensor BoundImageClassifier::predict(const at::Tensor& pixels) const {

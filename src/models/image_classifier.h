@@ -7,6 +7,9 @@
 
 namespace fem {
 
+// Pixels [B, channels, height, width] from 0 to 255 as the model takes them, in its dtype.
+at::Tensor standardised(const ImageClassifierOptions& options, const at::Tensor& pixels, at::ScalarType dtype);
+
 // An image classifier as a function, bound to weights that somebody else holds.
 class BoundImageClassifier {
  public:

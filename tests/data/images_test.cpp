@@ -9,6 +9,7 @@
 #include "data/idx.h"
 #include "data/picture.h"
 #include "io/temporary_folder.h"
+#include "models/pixels.h"
 #include "support/error_text.h"
 
 namespace fem {

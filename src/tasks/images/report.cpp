@@ -8,6 +8,7 @@
 #include "data/csv.h"
 #include "data/picture.h"
 #include "fem/io/model_folder.h"
+#include "models/pixels.h"
 #include "tasks/images/task.h"
 #include "tasks/trained_model.h"
 #include "util/check.h"
@@ -109,7 +110,7 @@ std::vector<Classified> classify_files(TrainedClassifier& trained, const std::ve
   std::vector<Classified> found;
   for (const fs::path& file : pictures_in(files)) {
     const at::Tensor read = read_picture(file);
-    const at::Tensor seen = fitted(with_channels(read, model.channels), model.height, model.width);
+    const at::Tensor seen = picture_for(model, read);
     if (read.sizes() != seen.sizes()) note(file.string() + ": " + size_text(read) + ", taken as " + size_text(seen));
     found.push_back({file, seen, {}});
   }

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "data/picture.h"
 #include "evaluate/classification.h"
 #include "fem/io/model_folder.h"
 #include "fem/language_model.h"
 #include "io/image_classifier_config.h"
 #include "io/language_model_config.h"
+#include "models/pixels.h"
 #include "tasks/images/augment.h"
 #include "tasks/trained_model.h"
 #include "util/table.h"
