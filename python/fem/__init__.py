@@ -7,14 +7,16 @@
 torch.Size([2, 128, 512])
 
 The reads alone are in `fem.ops`, energies that attention descends on in `fem.energy`, whole language models in
-`fem.language_model`, weights of the authors' file in `fem.reference`, models of Hugging Face in `fem.huggingface`, and
-the lm-evaluation-harness in `fem.lm_eval`.
+`fem.language_model`, forecasts of tables in `Forecaster`, classes of pictures in `ImageClassifier`, weights of the
+authors' file in `fem.reference`, models of Hugging Face in `fem.huggingface`, and the lm-evaluation-harness in
+`fem.lm_eval`.
 """
 
 from fem import energy, ops
 from fem._library import version
 from fem.config import FreeEnergyMixerConfig, LetterChoice
 from fem.forecaster import Forecaster
+from fem.image_classifier import ImageClassifier
 from fem.inspection import Inspection
 from fem.language_model import GenerateOptions, LanguageModel, LanguageModelState
 from fem.language_model_config import LanguageModelConfig
@@ -31,6 +33,7 @@ __all__ = [
     "FreeEnergyMixer",
     "FreeEnergyMixerConfig",
     "GenerateOptions",
+    "ImageClassifier",
     "Inspection",
     "LanguageModel",
     "LanguageModelConfig",

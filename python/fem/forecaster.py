@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fem._files import check_free_for_model, model_folder, write_atomically
-from fem._parameters import add_parameters, parameters_of
+from fem._task_model import TaskModel
 
 __all__ = ["Forecaster"]
 
 
-class Forecaster(nn.Module):
+class Forecaster(TaskModel):
     """Standardised windows [B, input, columns] -> standardised forecasts [B, horizon, targets].
 
     One call of the C++ core on parameters held here: the same weights give bitwise the same numbers there and here.
@@ -27,15 +23,7 @@ class Forecaster(nn.Module):
         options: the fields of config.json: columns, targets, mean, deviation, horizon, input, and those of a backbone.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """A model with fresh parameters."""
-        super().__init__()
-        self.options: dict[str, Any] = json.loads(torch.ops.fem.forecaster_options(json.dumps(options)))
-        self._config = json.dumps(self.options)
-        names, shapes = torch.ops.fem.forecaster_parameters(self._config)
-        self._names = tuple(names)
-        add_parameters(self, self._names, shapes, norm_eps=self.options["norm_eps"])
-        torch.ops.fem.initialize_forecaster(self._weights(), self._config)
+    _name = "forecaster"
 
     @property
     def columns(self) -> list[str]:
@@ -88,31 +76,6 @@ class Forecaster(nn.Module):
             raise ValueError("Forecaster: expected finite values, got gaps; fill them first (DataFrame.ffill)")
         said = self.predict(values)
         return type(table)(said.numpy(), columns=self.targets, index=_index_after(table.index, self.horizon))
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes config.json and model.safetensors, each whole or not at all; C++ reads them.
-
-        The folder of a training run or a checkpoint is refused.
-        """
-        path = Path(folder)
-        check_free_for_model(path)
-        path.mkdir(parents=True, exist_ok=True)
-        weights = {name: value.contiguous().cpu() for name, value in self.state_dict().items()}
-        torch.ops.fem.save_safetensors(os.fspath(path / "model.safetensors"), weights, {"format": "pt"})
-        write_atomically(path / "config.json", torch.ops.fem.forecaster_file(self._config).encode())
-
-    @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str]) -> Forecaster:
-        """The model of a folder, or the best (else the newest) checkpoint of a training run, in eval mode."""
-        best = Path(folder) / "best"
-        path = best.resolve() if best.is_dir() else model_folder(folder)
-        weights, config = torch.ops.fem.load_forecaster(os.fspath(path))
-        model = cls(**json.loads(config))
-        model.load_state_dict(dict(weights), assign=True)
-        return model.eval()
-
-    def _weights(self) -> list[Tensor]:
-        return parameters_of(self, self._names)
 
 
 def _index_after(index: Any, count: int) -> Sequence[Any]:

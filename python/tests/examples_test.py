@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fem import ByteTokenizer, LanguageModel, LanguageModelConfig
 from forecaster_test import train_small
+from image_classifier_test import train_small as train_small_classifier
 
 TREE = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +44,10 @@ PRINTED = {
         'computed with dialect="reference"',
     )
 }
-GIVEN = {"forecasting.md": lambda folder: train_small(folder, "today.csv", "runs/station")}  # what blocks go on from
+GIVEN = {  # what blocks go on from
+    "forecasting.md": lambda folder: train_small(folder, "today.csv", "runs/station"),
+    "classification.md": lambda folder: train_small_classifier(folder, "runs/shapes"),
+}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import ops_cases
 import torch
-from fem import Forecaster, LanguageModel
+from fem import Forecaster, ImageClassifier, LanguageModel
 from ops_cases import CASES, Case, gradient_operator, uniform
 from small_models import model_config
 from support import WIDTH, small_config
@@ -78,7 +78,8 @@ def valid_calls(folder: Path) -> list[Valid]:
         calls.append(Valid(case.id, case.run, lambda case=case: case.arguments(torch.float32, TOKENS)))
         if case.op + "_backward" in registered():
             calls.append(Valid(f"{case.id} backward", operator(case.op + "_backward"), of_gradient(case)))
-    return [*calls, *project_calls(), *energy_calls(), *forecaster_calls(folder), *layer_calls(folder)]
+    of_models = [*forecaster_calls(folder), *picture_calls(folder)]
+    return [*calls, *project_calls(), *energy_calls(), *of_models, *layer_calls(folder)]
 
 
 def energy_calls() -> list[Valid]:
@@ -119,6 +120,34 @@ def forecaster_calls(folder: Path) -> list[Valid]:
         "forecaster_options": lambda: {"config": config},
         "forecaster_file": lambda: {"config": config},
         "load_forecaster": lambda: {"folder": str(folder / "forecaster")},
+    }
+    return [Valid(name, operator(name), arguments) for name, arguments in of.items()]
+
+
+def picture_calls(folder: Path) -> list[Valid]:
+    of_pictures = {"height": 4, "width": 6, "channels": 1, "patch": 2, "mean": [0.4], "deviation": [0.2]}
+    sizes = {"classes": ["a", "b"], "n_embd": 16, "n_head": 2, "n_layer": 1, "mlp_width": 24}
+    model = ImageClassifier(**of_pictures, **sizes, mixer={"conv_hidden": 4, "causal": False})
+    model.save_pretrained(folder / "classifier")
+    weights, config = operator("load_image_classifier")(str(folder / "classifier"))
+
+    def with_parameters(**arguments: Any) -> Arguments:
+        names = operator("image_classifier_parameters")(config)[0]
+        return {**arguments, "parameters": [weights[name].clone() for name in names], "config": config}
+
+    def pixels() -> Tensor:
+        torch.manual_seed(1)
+        return torch.randint(256, (2, 3, 5, 9), dtype=torch.uint8)
+
+    of: dict[str, Callable[[], Arguments]] = {
+        "classify": lambda: with_parameters(pictures=model.standardised(pixels())),
+        "classify_pixels": lambda: with_parameters(pixels=pixels()),
+        "standardised_pixels": lambda: {"pixels": pixels(), "config": config, "dtype": torch.float32},
+        "image_classifier_parameters": lambda: {"config": config},
+        "initialize_image_classifier": with_parameters,
+        "image_classifier_options": lambda: {"config": config},
+        "image_classifier_file": lambda: {"config": config},
+        "load_image_classifier": lambda: {"folder": str(folder / "classifier")},
     }
     return [Valid(name, operator(name), arguments) for name, arguments in of.items()]
 
@@ -221,8 +250,8 @@ def of_tensor(x: Tensor) -> Iterator[Change]:
     values = (
         [float("nan"), float("inf"), float("-inf"), 3e38, -1.0, 0.0] if x.is_floating_point() else [HUGE, -HUGE, -1, 0]
     )
-    if x.dtype == torch.bool:
-        values = [0, 1]
+    if x.dtype in (torch.bool, torch.uint8):
+        values = [0, torch.iinfo(torch.uint8).max if x.dtype == torch.uint8 else 1]
     for value in values:
         yield f"full of {value}", torch.full_like(x, value)
     yield "reversed", x.flip(tuple(range(x.dim())))
