@@ -2,10 +2,7 @@
 
 import json
 import math
-import subprocess
-import sys
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from training import TrainingCase, main
 
@@ -122,21 +119,6 @@ class Forecast(TrainingCase):
         self.assert_error(self.fem("forecast", "train", "--out", "run"), "name it with --csv FILE")
         self.assert_error(self.fem("forecast", "predict", "nowhere", "--csv", "a.csv"), "nowhere")
         self.assertFalse((self.folder / "run").exists())
-
-    def test_a_public_table_that_is_not_the_published_one_is_refused(self):
-        script = Path(__file__).resolve().parents[2] / "scripts" / "get_data"
-        (self.folder / "copies").mkdir()
-        words = [sys.executable, script, "ETTh1", "--from", "copies", "--to", "data"]
-        for content, sentence in (
-            (None, "ETTh1.csv or ETTh1.csv.gz"),
-            ("date,OT\n", "not the published file"),
-        ):
-            if content:
-                (self.folder / "copies" / "ETTh1.csv").write_text(content)
-            done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True)
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(sentence, done.stderr)
-            self.assertFalse((self.folder / "data").exists())
 
 
 if __name__ == "__main__":
