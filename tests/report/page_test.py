@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from made_up import write_sweep
+from made_up import FORECASTERS, write_forecasts, write_sweep
 
 FEM, PICTURES = "", None
 TREE = Path(__file__).resolve().parents[2]
@@ -29,6 +29,41 @@ def fem(*words, **environment):
     return subprocess.run(
         [FEM, *map(str, words)], capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
     )
+
+
+class Forecasts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def study(self, table, horizons):
+        write_forecasts(self.folder / table, table, horizons)
+        result = fem("report", self.folder / table, "--out", self.folder / f"{table}.json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads((self.folder / f"{table}.json").read_text())["studies"][0]
+
+    def test_the_papers_means_stand_beside_those_of_all_horizons(self):
+        study = self.study("ETTh1", [96, 192, 336, 720])
+        self.assertEqual(study["title"], "Forecasting ETTh1")
+        board = study["board"]
+        self.assertEqual((board["measure"], board["larger_is_better"]), ("test_mse", False))
+        self.assertEqual([column["title"] for column in board["columns"]], ["96", "192", "336", "720", "Average"])
+        published = {"FEM-SM": 0.419, "FEM-Mamba": 0.421, "iTransformer": 0.421, "DLinear": 0.413, "SM": None}
+        self.assertEqual({row["title"]: row["cells"][-1]["published_value"] for row in board["rows"]}, published)
+        for row in board["rows"]:
+            level = FORECASTERS[row["label"]]
+            for cell, horizon in zip(row["cells"], (96, 192, 336, 720), strict=False):
+                self.assertAlmostEqual(cell["middle"], level + horizon / 10_000 + 0.002, places=9)
+                self.assertEqual(list(cell["seeds"]), ["1", "2", "3"])
+                self.assertIsNone(cell["published_value"])
+            self.assertAlmostEqual(row["cells"][-1]["middle"], level + 336 / 10_000 + 0.002, places=9)
+            self.assertEqual(row["cells"][-1]["text"], f"{level + 336 / 10_000 + 0.002:.3f} ± 0.001")
+
+    def test_the_mean_of_some_horizons_is_compared_with_nothing(self):
+        study = self.study("ETTm1", [96, 192])
+        self.assertEqual(study["title"], "Forecasting ETTm1")
+        self.assertEqual([row["cells"][-1]["published_value"] for row in study["board"]["rows"]], [None] * 5)
 
 
 class Page(unittest.TestCase):
