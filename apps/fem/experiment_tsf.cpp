@@ -64,7 +64,7 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "\n"
       "Presets:\n"
       "  smoke   ETTh1 (96, 192), 2 steps    checks the plumbing\n"
-      "  mini    ETTh1, ETTh2, ETTm1 (96, 192), 400 to 2,000 steps    about 90 core-minutes\n"
+      "  mini    ETTh1, ETTh2, ETTm1 (96, 192), 400 to 2,000 steps    about two core-hours\n"
       "  paper   five tables, up to 100 passes, as published    weeks on two cores\n"
       "\n"
       "Examples:\n"
