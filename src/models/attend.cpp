@@ -6,13 +6,13 @@
 
 #include <cmath>
 
+#include "fem/inspect.h"
 #include "fem/ops/modulate.h"
 #include "fem/ops/softmax_read.h"
 #include "mixer/check.h"
 #include "mixer/look.h"
 #include "mixer/positions.h"
 #include "models/packed.h"
-#include "models/token_mixer.h"
 #include "models/traced.h"
 #include "nn/linear.h"
 #include "nn/parameters.h"
@@ -129,14 +129,14 @@ KeysAndValues keys_and_values(const Heads& h, const Batch& batch, MixerState* st
   return state ? remember(state->caches, fresh) : fresh;
 }
 
-QueryAndKey attention_queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
-                                       const MixerInput& in) {
+QueryAndKey OneMapMixer::queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                                          const MixerInput& in) const {
   const Heads h = heads_of(in, attention_weights(weights, options.mixer), options.mixer, /*maps=*/1, Batch(), nullptr);
   return {h.query, h.key};
 }
 
-Inspection inspect_attention(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
-                             const MixerInput& in, const Batch& batch, const std::vector<int64_t>& positions) {
+Inspection OneMapMixer::inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                                const MixerInput& in, const Batch& batch, const std::vector<int64_t>& positions) const {
   const at::NoGradGuard no_gradients;
   check_batch("inspect", in.x, batch);
   const at::Tensor chosen = chosen_tokens("inspect", positions, in.x);

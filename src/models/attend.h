@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "fem/backbone.h"
-#include "fem/inspect.h"
+#include "models/token_mixer.h"
 #include "priors/keys_and_values.h"
-#include "priors/query_key.h"
 
 namespace fem {
 
@@ -37,13 +36,6 @@ at::Tensor attend(const Heads& h, const Batch& batch, bool causal, MixerState* s
 // Keys and values of the batch, after those of a state, which then remembers these as well; and which are real.
 KeysAndValues keys_and_values(const Heads& h, const Batch& batch, MixerState* state);
 
-// What softmax(q k^T / sqrt(K)) weighs at the chosen tokens, for looking at: of one map, in float64.
-Inspection inspect_attention(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
-                             const MixerInput& in, const Batch& batch, const std::vector<int64_t>& positions);
-// The queries and keys of one map.
-QueryAndKey attention_queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
-                                       const MixerInput& in);
-
 // What a state holds: keys, and values of so many channels a head.
 Memory attention_memory(const std::string& who, const MixerOptions& options, int64_t value_width, at::ScalarType dtype);
 
@@ -54,5 +46,16 @@ void check_attention_options(const BackboneOptions& options, const char* who);
 // the heads' dtype.
 std::vector<ParameterSpec> curved_attention_parameters(const MixerOptions& options);
 at::Tensor curvature_scale(const at::Tensor& c, const Heads& h);
+
+// A mixer whose weights on tokens are softmax(q k^T / sqrt(K)) of one map, whatever it makes of them. Its first weights
+// are attention's.
+class OneMapMixer : public TokenMixer {
+ public:
+  bool queries_apart(const BackboneOptions&) const override { return true; }
+  QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
+                               const MixerInput& in) const override;
+  Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights, const MixerInput& in,
+                     const Batch& batch, const std::vector<int64_t>& positions) const override;
+};
 
 }  // namespace fem

@@ -3,7 +3,6 @@
 
 #include "mixer/streaming.h"
 #include "models/attend.h"
-#include "models/token_mixer.h"
 #include "nn/linear.h"
 
 namespace fem {
@@ -15,7 +14,7 @@ at::Tensor attention(const MixerInput& in, const AttentionWeights& w, const Mixe
   return project(attend(h, batch, options.causal, state, "attention").flatten(2), {w.output})[0];
 }
 
-class AttentionMixer final : public TokenMixer {
+class AttentionMixer final : public OneMapMixer {
  public:
   void check(const BackboneOptions& options) const override { check_attention_options(options, "plain attention"); }
 
@@ -33,17 +32,6 @@ class AttentionMixer final : public TokenMixer {
       return stream("attention", in.x, batch, attention_memory("attention", mixer, width, in.x.scalar_type()), *state,
                     [&](MixerState& next) { return attention(in, w, mixer, batch, &next); });
     };
-  }
-
-  bool queries_apart(const BackboneOptions&) const override { return true; }
-
-  QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
-                               const MixerInput& in) const override {
-    return attention_queries_and_keys(options, weights, in);
-  }
-  Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights, const MixerInput& in,
-                     const Batch& batch, const std::vector<int64_t>& positions) const override {
-    return inspect_attention(options, weights, in, batch, positions);
   }
 };
 

@@ -8,7 +8,6 @@
 #include "fem/ops/newton_read.h"
 #include "mixer/streaming.h"
 #include "models/attend.h"
-#include "models/token_mixer.h"
 #include "nn/linear.h"
 #include "util/check.h"
 
@@ -29,7 +28,7 @@ at::Tensor newton(const MixerInput& in, const AttentionWeights& w, const at::Ten
   return project(mixed.flatten(2), {w.output})[0];
 }
 
-class NewtonMixer final : public TokenMixer {
+class NewtonMixer final : public OneMapMixer {
  public:
   void check(const BackboneOptions& options) const override {
     check_attention_options(options, "newton");
@@ -56,17 +55,7 @@ class NewtonMixer final : public TokenMixer {
     };
   }
 
-  bool queries_apart(const BackboneOptions&) const override { return true; }
   bool has_curvature() const override { return true; }
-
-  QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
-                               const MixerInput& in) const override {
-    return attention_queries_and_keys(options, weights, in);
-  }
-  Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights, const MixerInput& in,
-                     const Batch& batch, const std::vector<int64_t>& positions) const override {
-    return inspect_attention(options, weights, in, batch, positions);
-  }
 };
 
 }  // namespace

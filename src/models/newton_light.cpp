@@ -10,7 +10,6 @@
 #include "fem/ops/softmax_read.h"
 #include "mixer/streaming.h"
 #include "models/attend.h"
-#include "models/token_mixer.h"
 #include "nn/linear.h"
 #include "util/check.h"
 
@@ -33,7 +32,7 @@ at::Tensor newton_light(const MixerInput& in, const AttentionWeights& w, const a
   return project(scaled.flatten(2), {w.output})[0];
 }
 
-class NewtonLightMixer final : public TokenMixer {
+class NewtonLightMixer final : public OneMapMixer {
  public:
   void check(const BackboneOptions& options) const override {
     check_attention_options(options, "newton_light");
@@ -59,17 +58,7 @@ class NewtonLightMixer final : public TokenMixer {
     };
   }
 
-  bool queries_apart(const BackboneOptions&) const override { return true; }
   bool has_curvature() const override { return true; }
-
-  QueryAndKey queries_and_keys(const BackboneOptions& options, const std::vector<at::Tensor>& weights,
-                               const MixerInput& in) const override {
-    return attention_queries_and_keys(options, weights, in);
-  }
-  Inspection inspect(const BackboneOptions& options, const std::vector<at::Tensor>& weights, const MixerInput& in,
-                     const Batch& batch, const std::vector<int64_t>& positions) const override {
-    return inspect_attention(options, weights, in, batch, positions);
-  }
 };
 
 }  // namespace
