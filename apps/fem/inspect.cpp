@@ -107,7 +107,7 @@ void summarise(const InspectArguments& arguments) {
     all.push_back(statistics_of(*subject, bar_of(name, "rows")));
     Json layers = Json::array();
     for (const LayerStatistics& layer : all.back()) layers.push_back(layer.json());
-    record(arguments, {{"model", subject->folder().string()}, {"fresh", fresh}, {"layers", layers}});
+    record(arguments, {{"model", model}, {"fresh", fresh}, {"layers", layers}});
   };
   for (const std::string& model : arguments.models) {
     const fs::path folder = fs::path(model).lexically_normal();
@@ -127,7 +127,7 @@ void ablate_model(const InspectArguments& arguments) {
   const std::unique_ptr<Subject> subject = subject_of(arguments, arguments.models[0], arguments.fresh);
   const std::vector<Ablation> found = ablate(*subject, {0.05, 0.1, 0.25, 0.5}, bar_of("ablate", "losses"));
   std::cout << ablation_table(found, subject->unit_of_loss());
-  record(arguments, {{"model", subject->folder().string()},
+  record(arguments, {{"model", arguments.models[0]},
                      {"fresh", arguments.fresh},
                      {"unit", subject->unit_of_loss()},
                      {"ablations", ablation_document(found)}});

@@ -25,9 +25,10 @@ MixerOptions layer_of(const ArgmaxOptions& options) {
 class ArgmaxSubject final : public Subject {
  public:
   ArgmaxSubject(const SubjectOptions& options, const nlohmann::json& recipe)
-      : name_(options.model.string()), folder_(model_folder(options.model)), task_(argmax_options_from_json(recipe)) {
+      : name_(options.model.string()), task_(argmax_options_from_json(recipe)) {
     const ArgmaxModel read(task_, /*seed=*/1);
-    if (!options.fresh) load_parameters(folder_, "argmax", {read.parameters().begin(), read.parameters().end()});
+    if (!options.fresh)
+      load_parameters(model_folder(options.model), "argmax", {read.parameters().begin(), read.parameters().end()});
     backbone_ = {.n_embd = task_.dim, .n_head = task_.heads, .n_layer = 1, .mlp_width = 1, .mixer = layer_of(task_)};
     visit_parameters(backbone_.mixer, weights_, [&](const ParameterSpec& spec, at::Tensor& slot) {
       const auto own = read.parameters().find(spec.name);
@@ -44,7 +45,6 @@ class ArgmaxSubject final : public Subject {
 
   const BackboneOptions& options() const override { return backbone_; }
   torch::nn::Module& model() override { return module_; }
-  std::filesystem::path folder() const override { return folder_; }
   int64_t batches() const override { return examples_.value.size(0); }
   const char* unit_of_loss() const override { return "squared error"; }
 
@@ -66,7 +66,6 @@ class ArgmaxSubject final : public Subject {
   at::Tensor example(int64_t batch) const { return examples_.value.slice(0, batch, batch + 1).to(at::kDouble); }
 
   std::string name_;
-  std::filesystem::path folder_;
   ArgmaxOptions task_;
   BackboneOptions backbone_;
   torch::nn::Module module_;

@@ -27,7 +27,6 @@ class PictureSubject final : public Subject {
 
   const BackboneOptions& options() const override { return trained_.model->options; }
   torch::nn::Module& model() override { return *trained_.model; }
-  std::filesystem::path folder() const override { return trained_.folder; }
   int64_t batches() const override { return images_.pixels.size(0); }
   const char* unit_of_loss() const override { return "nats a picture"; }
 

@@ -26,7 +26,6 @@ class SeriesSubject final : public Subject {
 
   const BackboneOptions& options() const override { return trained_.model->options; }
   torch::nn::Module& model() override { return *trained_.model; }
-  std::filesystem::path folder() const override { return trained_.folder; }
   int64_t batches() const override { return static_cast<int64_t>(windows_.size()); }
   const char* unit_of_loss() const override { return "squared error of standardised values"; }
 

@@ -32,7 +32,6 @@ class Subject {
 
   virtual const BackboneOptions& options() const = 0;
   virtual torch::nn::Module& model() = 0;  // in float64, evaluating
-  virtual std::filesystem::path folder() const = 0;
 
   // What statistics are taken over, some rows at a time.
   virtual int64_t batches() const = 0;

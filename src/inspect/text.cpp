@@ -37,7 +37,6 @@ class TextSubject final : public Subject {
 
   const BackboneOptions& options() const override { return read_.model->options; }
   torch::nn::Module& model() override { return *read_.model; }
-  std::filesystem::path folder() const override { return read_.folder; }
   int64_t batches() const override { return static_cast<int64_t>(starts_.size()); }
   const char* unit_of_loss() const override { return "nats a token"; }
 
