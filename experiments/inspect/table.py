@@ -27,7 +27,7 @@ def rows(lines: list[dict], name: str) -> None:
 
         cells = [both(lambda s: s["rank"], 2), both(lambda s: 100 * s["disagree"], 0)]
         cells += [both(lambda s: 100 * s["moved"], 1), both(lambda s: s["kl"], 2)]
-        cells += [both(lambda s: s["hidden_beta"][quantile], 2) for quantile in ("low", "median", "high")]
+        cells += [both(lambda s, q=quantile: s["hidden_beta"][q], 2) for quantile in ("low", "median", "high")]
         print(f"| {name} | {layer} | {' | '.join(cells)} |")
 
 
