@@ -8,6 +8,7 @@
 
 #include "fem/backbone.h"
 #include "fem/mixer.h"
+#include "fem/options.h"
 
 namespace fem {
 
