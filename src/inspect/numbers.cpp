@@ -97,11 +97,6 @@ Json most_interesting(const std::vector<int64_t>& rows, const at::Tensor& disagr
   return {{"row", place % count}, {"layer", layer}, {"head", head}};
 }
 
-std::string words_of(const BackboneOptions& options, const char* field) {
-  if (options.block_mixer != BlockMixer::kFem) return std::string(field) == "prior" ? "softmax" : "";
-  return std::string(field) == "prior" ? spelled(options.mixer.prior_type) : spelled(options.mixer.dialect);
-}
-
 }  // namespace
 
 Safetensors page_numbers(Subject& subject, const std::string& command,
@@ -150,8 +145,8 @@ Safetensors page_numbers(Subject& subject, const std::string& command,
                    {"command", command},
                    {"kind", shown.kind},
                    {"mixer", spelled(options.block_mixer)},
-                   {"prior", words_of(options, "prior")},
-                   {"dialect", words_of(options, "dialect")},
+                   {"prior", spelled(options.mixer.prior_type)},  // others have no field for it: theirs is softmax
+                   {"dialect", options.block_mixer == BlockMixer::kFem ? spelled(options.mixer.dialect) : ""},
                    {"causal", options.mixer.causal},
                    {"tokens", shown.tokens},
                    {"grid", shown.grid},
