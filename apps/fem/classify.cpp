@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "bar.h"
 #include "commands.h"
 #include "io/atomic_file.h"
 #include "io/recipe.h"
@@ -14,7 +15,6 @@
 #include "train/run_folder.h"
 #include "util/check.h"
 #include "util/plot.h"
-#include "util/progress.h"
 #include "util/shell.h"
 #include "util/table.h"
 
@@ -33,19 +33,10 @@ struct ClassifyArguments {
 
 constexpr int64_t kPictureEpochs = 20;
 
-// A progress bar that begins with the first call.
-std::function<void(int64_t, int64_t)> shown_as(const std::string& what) {
-  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
-  return [progress, what](int64_t done, int64_t all) {
-    if (!*progress) *progress = std::make_unique<Progress>(what, all, "pictures");
-    (*progress)->update(done);
-  };
-}
-
 void tell(const std::string& note) { std::cerr << "note: " << note << "\n"; }
 
 ImageSet read_and_tell(const std::function<ImageSet(const std::function<void(int64_t, int64_t)>&)>& read) {
-  ImageSet set = read(shown_as("read"));
+  ImageSet set = read(bar_of("read", "pictures"));
   for (const std::string& note : set.notes) tell(note);
   return set;
 }
@@ -78,7 +69,7 @@ std::string score_text(const ClassificationScore& score, const std::vector<std::
 void show_classifier(const ClassifyArguments& arguments, const ImageData& data, const TrainResult& result) {
   TrainedClassifier trained = load_trained_classifier(arguments.out, {});
   const std::vector<std::string>& classes = trained.model->options.classes;
-  const ClassificationScore score = score_images(trained.model, data.test, {.on_batch = shown_as("test")});
+  const ClassificationScore score = score_images(trained.model, data.test, {.on_batch = bar_of("test", "pictures")});
   std::cout << "\nOn the " << grouped(data.test.count())
             << " pictures that were held back: " << score_text(score, classes) << "\nModel: " << trained.folder.string()
             << " (step " << grouped(result.measured_step) << ")\n";
@@ -137,7 +128,8 @@ void evaluate_classifier(const ClassifyArguments& arguments) {
   const ImageSet set = read_and_tell([&](const auto& on_picture) { return images_for(trained, on_picture); });
   const ImageData data = image_data(trained.data, set);
   const LabelledImages& images = arguments.part == "test" ? data.test : data.validation;
-  const ClassificationScore score = score_images(trained.model, images, {.on_batch = shown_as(arguments.part)});
+  const ClassificationScore score =
+      score_images(trained.model, images, {.on_batch = bar_of(arguments.part, "pictures")});
   std::cout << trained.folder.string() << " on the " << grouped(images.count()) << " " << arguments.part
             << " pictures of " << trained.data.folder.string() << ": "
             << score_text(score, trained.model->options.classes);

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 
+#include "bar.h"
+#include "beside.h"
 #include "commands.h"
 #include "inspect/ablation.h"
 #include "inspect/numbers.h"
@@ -11,9 +13,7 @@
 #include "io/jsonl.h"
 #include "io/read_file.h"
 #include "util/check.h"
-#include "util/interrupt.h"
 #include "util/plot.h"
-#include "util/progress.h"
 #include "util/shell.h"
 
 namespace fem {
@@ -60,16 +60,6 @@ std::unique_ptr<Subject> subject_of(const InspectArguments& arguments, const std
             "forecaster, --image for a classifier; only a run of argmax needs nothing");
 }
 
-// A progress bar that begins with the first call, and Ctrl-C.
-std::function<void(int64_t, int64_t)> bar_of(const std::string& what, const char* unit) {
-  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
-  return [progress, what, unit](int64_t done, int64_t all) {
-    throw_if_interrupted();
-    if (!*progress) *progress = std::make_unique<Progress>(what, all, unit);
-    (*progress)->update(done);
-  };
-}
-
 void make_page(const InspectArguments& arguments) {
   FEM_CHECK(arguments.models.size() == 1 && !arguments.fresh,
             "inspect: a page shows one model; compare several, or one with how it started, by --summary");
@@ -82,13 +72,11 @@ void make_page(const InspectArguments& arguments) {
   if (suffix == ".safetensors") {
     save_safetensors(arguments.out, numbers);
   } else {
-    const fs::path beside = arguments.out.string() + ".tmp.safetensors";
-    FEM_CHECK(!fs::exists(beside), "inspect: expected to write ", beside.string(),
-              " for a moment, but it is there; remove or rename it");
-    save_safetensors(beside, numbers);
-    const PlotCommand script = plot_command("inspect_page.py", {beside.string(), "--out", arguments.out.string()});
+    const Beside beside(arguments.out, ".safetensors", "inspect");
+    save_safetensors(beside.path(), numbers);
+    const PlotCommand script =
+        plot_command("inspect_page.py", {beside.path().string(), "--out", arguments.out.string()});
     const auto failure = failure_of(script);
-    fs::remove(beside);
     if (failure) FEM_CHECK(false, "inspect: no page was made: ", *failure);
   }
   std::cout << "Page: " << arguments.out.string() << "\n";

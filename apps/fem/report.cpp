@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "beside.h"
 #include "commands.h"
 #include "io/atomic_file.h"
 #include "report/document.h"
@@ -27,24 +28,6 @@ std::string command_text(const ReportArguments& arguments) {
   return shell_command(words);
 }
 
-// A file beside another, gone with the object.
-class Beside {
- public:
-  Beside(const fs::path& path, const std::string& content) : path_(path.string() + ".tmp.json") {
-    FEM_CHECK(!fs::exists(path_), "report: expected to write ", path_.string(),
-              " for a moment, but it is there; remove or rename it");
-    write_atomically(path_, [&](std::ostream& file) { file << content; });
-  }
-  ~Beside() {
-    std::error_code none;
-    fs::remove(path_, none);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  const fs::path path_;
-};
-
 void run(const ReportArguments& arguments) {
   const std::string suffix = arguments.out.extension().string();
   FEM_CHECK(suffix == ".html" || suffix == ".json", "report: expected --out to be a page, NAME.html, or its numbers, ",
@@ -56,7 +39,8 @@ void run(const ReportArguments& arguments) {
   if (suffix == ".json") {
     write_atomically(arguments.out, [&](std::ostream& file) { file << text; });
   } else {
-    const Beside numbers(arguments.out, text);
+    const Beside numbers(arguments.out, ".json", "report");
+    write_atomically(numbers.path(), [&](std::ostream& file) { file << text; });
     const PlotCommand script = plot_command("report.py", {numbers.path().string(), "--out", arguments.out.string()});
     if (const auto failure = failure_of(script)) FEM_CHECK(false, "report: no page was made: ", *failure);
   }
