@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "commands.h"
-#include "experiments/tsf/plan.h"
+#include "experiments/tsf/table.h"
 #include "sweeping.h"
 #include "util/interrupt.h"
 
@@ -19,7 +19,7 @@ struct TsfArguments {
 
   TsfPlan plan() const {
     TsfPlan plan = tsf_preset(preset);
-    plan.data = data;
+    if (flags.from.empty()) plan.data = data;
     if (!mixers.empty() || !bodies.empty()) {
       plan.mixers = mixer_rows(mixers, letters);
       plan.bodies = bodies;
@@ -43,8 +43,10 @@ int run_tsf(const TsfArguments& arguments) {
     for (std::filesystem::path* folder : {&flags.out, &flags.from})
       if (!folder->empty()) *folder /= part.table();
     status = std::max(status, run_sweep(grid, flags, [&](const std::vector<SweepRow>& rows) {
+                        SweepResults results(sweep_results_path(flags.from.empty() ? flags.out : flags.from));
+                        if (flags.from.empty()) measure_ridge(part, results);
                         return part.table() + ": MSE on all test windows, standardised, mean over " +
-                               std::to_string(part.seeds.size()) + " seeds:\n\n" + tsf_table(part, grid, rows);
+                               std::to_string(part.seeds.size()) + " seeds:\n\n" + tsf_table(part, rows, results);
                       }));
     if (interrupt_signal() != 0) break;
   }
@@ -59,8 +61,7 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "Every model learns every table and horizon from scratch, with the published rows, windows and input; the test "
       "is measured with the parameters that validation chose. A model's learning rate is chosen by validation on seed "
       "0, at 96 for horizons to 192 and at 336 for longer ones. All mixers have as many parameters as plain attention, "
-      "or nearly. Tables "
-      "come from scripts/get_data, into --data.\n"
+      "or nearly. Ridge, in closed form, is measured beside them. Tables come from scripts/get_data, into --data.\n"
       "\n"
       "Presets:\n"
       "  smoke   ETTh1 (96, 192), 2 steps    checks the plumbing\n"
@@ -69,7 +70,7 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "\n"
       "Examples:\n"
       "  fem experiment tsf --data data\n"
-      "  fem experiment tsf --bodies dlinear --tables 'ETTh1 96'\n"
+      "  fem experiment tsf --bodies ridge,dlinear --tables 'ETTh1 96'\n"
       "  fem experiment tsf --from experiments/tsf   the table of what is there\n"
       "\n"
       "Ctrl-C saves all runs, and the same command goes on. Writes to a folder of each table in --out what fem sweep "
@@ -85,7 +86,7 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
   add_list(*app, "--mixers", arguments->mixers, "Token mixers and priors; default: the preset's");
   add_list(*app, "--letters", arguments->letters,
            "Of each prior in --mixers: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
-  add_list(*app, "--bodies", arguments->bodies, "dlinear, patches (PatchTST), inverted (iTransformer)");
+  add_list(*app, "--bodies", arguments->bodies, "ridge, dlinear, patches (PatchTST), inverted (iTransformer)");
   add_list(*app, "--tables", arguments->tables, "Tables with horizons, such as 'ETTh1 96,ETTh1 192'");
   add_list(*app, "--seeds", arguments->seeds, "Seeds to report; 0 is the one to choose by. Default 1,2,3");
   add_sweep_flags(*app, arguments->flags);

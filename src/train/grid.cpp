@@ -217,6 +217,9 @@ GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed) {
   });
   for (const std::string& name : grid.seeded) run.assignments.push_back(name + "=" + std::to_string(seed));
   for (const std::string& assignment : run.assignments) set_value(run.recipe, assignment);
+  for_each_setting(place.places, "", [&](const std::string& name, const json& value) {
+    run.places.push_back(name + "=" + value.dump());
+  });
   return run;
 }
 

@@ -22,7 +22,8 @@ struct Cell {
   std::filesystem::path recipe_file;
   nlohmann::json recipe;  // as the file has it
   nlohmann::json changes = nlohmann::json::object();
-  std::vector<Variant> choices = {};     // its own, in the place of the grid's; none: the grid's
+  nlohmann::json places = nlohmann::json::object();  // changes that say where files lie: not part of a run's record
+  std::vector<Variant> choices = {};                 // its own, in the place of the grid's; none: the grid's
   std::optional<size_t> chosen_at = {};  // the cell whose choice is taken over, of the same choices; none: its own
 };
 
@@ -50,7 +51,8 @@ struct GridRun {
   int64_t seed = 0;
   std::filesystem::path recipe_file;
   std::vector<std::string> assignments;  // "train.seed=1"
-  nlohmann::json recipe;                 // with the changes made
+  std::vector<std::string> places;       // the same, of where files lie
+  nlohmann::json recipe;                 // with the changes made but for places
 
   int64_t steps() const;
 };

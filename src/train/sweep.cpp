@@ -165,7 +165,8 @@ class Sweep {
       std::vector<std::string> command = options_.program;
       command.insert(command.end(), {"train", member.run.recipe_file.string(), "--out", folder.string(), "--resume",
                                      "--plain", "--threads", "1"});
-      for (const std::string& assignment : member.run.assignments) command.insert(command.end(), {"--set", assignment});
+      for (const auto* settings : {&member.run.assignments, &member.run.places})
+        for (const std::string& assignment : *settings) command.insert(command.end(), {"--set", assignment});
       children_.start(*key, command, folder / "log.txt");
       member.state = State::kRunning;
       return true;

@@ -108,7 +108,7 @@ class Sweeping(unittest.TestCase):
         table = "".join(f"{row},{values}\n" for row, values in enumerate(rows))
         (self.folder / "ETTh1.csv").write_text("date,a,b,c,d,e,f,g\n" + table)
         tsf = ["experiment", "tsf", "--preset", "smoke", "--data", ".", "--mixers", "softmax", "--letters", "CLTG"]
-        tsf += ["--bodies", "dlinear"]
+        tsf += ["--bodies", "ridge,dlinear"]
         first = self.fem(*tsf, "--out", "out")
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertIn("Preset smoke: 8 runs, at most 16 steps", first.stdout)
@@ -121,6 +121,13 @@ class Sweeping(unittest.TestCase):
             best = min(choosing, key=lambda line: line["measures"]["loss"])["choice"]
             reported = [(line["cell"]["table"], line["choice"]) for line in own if line["reported"]]
             self.assertEqual(sorted(reported), [("ETTh1 192", best), ("ETTh1 96", best)])
+        ridges = [line for line in lines if line["cell"]["model"] == "ridge"]
+        self.assertEqual([line["cell"]["table"] for line in ridges], ["ETTh1 96", "ETTh1 192"])
+        self.assertNotIn(str(self.folder), json.dumps(lines))
+        again = self.fem(*tsf, "--out", "out")
+        self.assertIn("8 are finished already", again.stdout)
+        self.assertEqual(self.results("out/ETTh1"), lines)
+        (self.folder / "ETTh1.csv").unlink()  # records are read without it
         shown = self.fem(*tsf, "--from", "out")
         self.assertIn(shown.stdout.strip(), first.stdout)
         self.assertEqual(

@@ -110,6 +110,18 @@ TEST_F(TsfGrid, EveryRowsRateIsChosenOnASeedOfItsOwnForShortAndForLongHorizons) 
     EXPECT_EQ(choosing_seeds_at(published, cell).empty(), published.cells[cell].labels[0] != "dlinear");
 }
 
+TEST_F(TsfGrid, ARecordDoesNotSayWhereTheTableLies) {
+  TsfPlan own = plan("mini"), read = own;
+  read.data.clear();
+  for (const auto& grids : {std::pair{grid_of(own), grid_of(read)}, {ridge_grid_of(own), ridge_grid_of(read)}}) {
+    const GridRun run = run_of(grids.first, 0, 0, 1), same = run_of(grids.second, 0, 0, 1);
+    EXPECT_EQ(run.recipe, same.recipe);
+    EXPECT_EQ(run.recipe["data"]["csv"], "ETTh1.csv");
+    EXPECT_EQ(run.places, std::vector<std::string>{"data.csv=\"" + (folder / "ETTh1.csv").string() + "\""});
+    EXPECT_TRUE(same.places.empty());
+  }
+}
+
 TEST_F(TsfGrid, WhatIsNotThereIsNamed) {
   TsfPlan own = plan("mini");
   own.columns = {"ETTh3 96"};

@@ -123,7 +123,7 @@ TEST_P(Inspected, SeesNeitherPaddingNorNeighbours) {
 
 TEST(Inspections, OfWindowsSlopesAndOtherLettersAreTheLayers) {
   for (const bool causal : {true, false})
-    for (const auto change : std::vector<std::function<void(MixerOptions&)>>{
+    for (const auto& change : std::vector<std::function<void(MixerOptions&)>>{
              [](MixerOptions& o) { o.window = 3; }, [](MixerOptions& o) { o.use_alibi = true; },
              [](MixerOptions& o) { o.use_inner_gate = false; }, [](MixerOptions& o) { o.use_outer_gate = false; },
              [](MixerOptions& o) { o.use_temperature = false; }, [](MixerOptions& o) { o.use_conv = false; },

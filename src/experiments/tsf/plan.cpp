@@ -5,21 +5,18 @@
 #include <map>
 #include <tuple>
 
-#include "evaluate/forecasts.h"
 #include "io/recipe.h"
-#include "tasks/forecast/data.h"
-#include "tasks/forecast/task.h"
 #include "train/options.h"
 #include "util/check.h"
 #include "util/grouped.h"
 #include "util/nearest.h"
-#include "util/progress.h"
-#include "util/table.h"
 
 namespace fem {
 namespace {
 
 using nlohmann::json;
+
+constexpr const char* kRidge = "ridge";
 
 // A table and a horizon, of "ETTh1 96".
 struct TsfColumn {
@@ -42,16 +39,18 @@ TsfColumn tsf_column(const std::string& label) {
             did_you_mean(name, known));
 }
 
-std::filesystem::path tsf_file(const TsfPlan& plan, const std::string& name) {
+// Where a table lies; nothing of a plan whose runs are only read.
+json tsf_places(const TsfPlan& plan, const std::string& name) {
+  if (plan.data.empty()) return json::object();
   for (const char* end : {".csv", ".csv.gz"})
     if (const auto path = plan.data / (name + end); std::filesystem::exists(path))
-      return std::filesystem::absolute(path);
+      return {{"data", {{"csv", std::filesystem::absolute(path).string()}}}};
   FEM_CHECK(false, "tsf: expected ", (plan.data / (name + ".csv")).string(),
             " or .csv.gz; fetch it with scripts/get_data ", name, ", or name its folder with --data");
 }
 
 json data_of(const TsfPlan& plan, const TsfColumn& column, int64_t input) {
-  json data{{"csv", tsf_file(plan, column.table.name).string()},
+  json data{{"csv", column.table.name + ".csv"},
             {"as_is", true},
             {"horizon", column.horizon},
             {"input", input},
@@ -85,7 +84,7 @@ TsfBody body_of(const std::string& name) {
   }
   const json encoder{{"model", {{"body", name}, {"block_mixer", "attention"}, {"mixer", {{"causal", false}}}}}};
   if (name == "patches") return {encoder, kOwnInput, {1e-4}, 100, 12, 400, {1e-3, 3e-3}, false};
-  FEM_CHECK(name == "inverted", "tsf: expected bodies dlinear, patches or inverted, got '", name, "'");
+  FEM_CHECK(name == "inverted", "tsf: expected bodies ridge, dlinear, patches or inverted, got '", name, "'");
   return {encoder, kOwnInput, {5e-4}, 10, 3, 400, {3e-4, 1e-3}, true};
 }
 
@@ -108,20 +107,6 @@ json training_of(const TsfPlan& plan, const TsfColumn& column, int64_t input, co
           {"validate_every", every},
           {"checkpoint_every", every},
           {"patience", patience}};
-}
-
-double ridge_mse(const TsfPlan& plan, const std::string& label) {
-  const TsfColumn column = tsf_column(label);
-  json recipe = load_recipe(find_recipe("forecast/fem-softmax"));
-  recipe["data"] = data_of(plan, column, tsf_input(column.horizon));
-  const ForecastOptions options = forecast_options_from_json(recipe);
-  const Series series = series_of(options.data);
-  const ForecasterOptions model = forecaster_for(options, series);
-  const ForecastData data = forecast_data(model, options.data, series);
-  const at::Tensor targets = target_places(model);
-  return score_forecasts(data.windows, targets, fit_ridge(data.windows, targets),
-                         {.windows = options.data.test_windows})
-      .mse();
 }
 
 }  // namespace
@@ -147,13 +132,13 @@ TsfPlan tsf_preset(const std::string& name) {
   if (name == "smoke")
     return {.preset = name,
             .mixers = {{"softmax", ""}, {"softmax", "CLTG"}},
-            .bodies = {"dlinear", "inverted"},
+            .bodies = {kRidge, "dlinear", "inverted"},
             .columns = {"ETTh1 96", "ETTh1 192"},
             .seeds = {1}};
   FEM_CHECK(name == "mini" || name == "paper", "tsf: expected --preset smoke, mini or paper, got '", name, "'");
   TsfPlan plan{.preset = name,
                .mixers = mixer_rows({"softmax", "gla", "rnn_softmax", "mamba"}, {"none", "CLTG"}),
-               .bodies = {"dlinear", "patches", "inverted"},
+               .bodies = {kRidge, "dlinear", "patches", "inverted"},
                .columns = with_horizons({"ETTh1", "ETTh2"}),
                .seeds = {1, 2, 3}};
   const std::vector<std::string> more =
@@ -215,12 +200,14 @@ Grid grid_of(const TsfPlan& plan) {
            .recipe_file = file,
            .recipe = recipe,
            .changes = changes,
+           .places = tsf_places(plan, column.table.name),
            .choices =
                choices_of({{"train", {{"learning_rate", plan.preset == "paper" ? body.rates : body.mini_rates}}}}),
            .chosen_at = chooser});
     };
     for (const MixerRow& mixer : plan.mixers) add(mixer.label(), "segments", &mixer);
-    for (const std::string& body : plan.bodies) add(body, body, nullptr);
+    for (const std::string& body : plan.bodies)
+      if (body != kRidge) add(body, body, nullptr);
   }
   check(grid, "tsf");
   return grid;
@@ -236,40 +223,16 @@ std::string tsf_cost(const Grid& grid) {
   return grouped(runs) + " runs, at most " + grouped(steps) + " steps";
 }
 
-std::string tsf_table(const TsfPlan& plan, const Grid& grid, const std::vector<SweepRow>& rows) {
-  std::map<std::string, std::map<std::string, double>> found;  // model, column
-  std::vector<std::string> models{"ridge"};
-  for (const SweepRow& row : rows) {
-    if (std::count(models.begin(), models.end(), row.labels[0]) == 0) models.push_back(row.labels[0]);
-    const auto mse = std::find_if(row.measures.begin(), row.measures.end(),
-                                  [](const auto& measure) { return measure.first == "test_mse"; });
-    if (mse != row.measures.end() && mse->second.count == grid.seeds.size())
-      found[row.labels[0]][row.labels[1]] = mse->second.mean;
+Grid ridge_grid_of(const TsfPlan& plan) {
+  Grid grid{.axes = {"model", "table"}, .cells = {}, .seeds = {1}, .choices = {{}}, .choosing_seeds = {}, .seeded = {}};
+  for (const std::string& label : plan.columns) {
+    const TsfColumn column = tsf_column(label);
+    grid.cells.push_back({.labels = {"ridge", label},
+                          .recipe_name = "forecast/ridge",
+                          .recipe = {{"task", "forecast"}, {"data", data_of(plan, column, tsf_input(column.horizon))}},
+                          .places = tsf_places(plan, column.table.name)});
   }
-  {
-    Progress progress("ridge", static_cast<int64_t>(plan.columns.size()), "tables");
-    int64_t done = 0;
-    for (const std::string& label : plan.columns) {
-      found["ridge"][label] = ridge_mse(plan, label);
-      progress.update(++done);
-    }
-  }
-  std::vector<std::string> header{"model"};
-  header.insert(header.end(), plan.columns.begin(), plan.columns.end());
-  header.emplace_back("mean");
-  Table table(header);
-  for (const std::string& model : models) {
-    std::vector<std::string> line{model};
-    std::vector<double> all;
-    for (const std::string& label : plan.columns) {
-      const auto figure = found[model].find(label);
-      line.push_back(figure == found[model].end() ? "-" : fixed(figure->second, 3));
-      if (figure != found[model].end()) all.push_back(figure->second);
-    }
-    line.push_back(all.size() == plan.columns.size() ? fixed(summarize(all).mean, 3) : "-");
-    table.add(line);
-  }
-  return table.str();
+  return grid;
 }
 
 }  // namespace fem

@@ -23,9 +23,9 @@ int64_t tsf_input(int64_t horizon);
 
 struct TsfPlan {
   std::string preset;
-  std::filesystem::path data;        // the folder of the tables
+  std::filesystem::path data;        // the folder of the tables; empty: its runs are only read
   std::vector<MixerRow> mixers;      // on the backbone
-  std::vector<std::string> bodies;   // to compare with: dlinear, patches, inverted
+  std::vector<std::string> bodies;   // to compare with: ridge, dlinear, patches, inverted
   std::vector<std::string> columns;  // "ETTh1 96"
   std::vector<int64_t> seeds;        // that are reported
   int64_t choosing_seed = 0;  // by which each model's learning rate is chosen, for horizons to 192 and for longer ones
@@ -44,8 +44,7 @@ Grid grid_of(const TsfPlan& plan);
 // "440 runs, at most 240,000 steps"
 std::string tsf_cost(const Grid& grid);
 
-// Test MSE of one table: a line for each model and one of ridge, mean over the seeds; a column for each horizon, and
-// their mean.
-std::string tsf_table(const TsfPlan& plan, const Grid& grid, const std::vector<SweepRow>& rows);
+// Ridge on the same windows, if the plan has it: a cell for each column, with nothing to train, to choose or to draw.
+Grid ridge_grid_of(const TsfPlan& plan);
 
 }  // namespace fem
