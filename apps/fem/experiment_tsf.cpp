@@ -66,6 +66,7 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "Presets:\n"
       "  smoke   ETTh1 (96, 192), 2 steps    checks the plumbing\n"
       "  mini    ETTh1, ETTh2, ETTm1 (96, 192), 400 to 2,000 steps    about two core-hours\n"
+      "  medium  ETTh1, ETTh2, the same steps with the published rates and batch, eight times mini's    half a day\n"
       "  paper   five tables, up to 100 passes, as published    weeks on two cores\n"
       "\n"
       "Examples:\n"
@@ -76,8 +77,8 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "Ctrl-C saves all runs, and the same command goes on. Writes to a folder of each table in --out what fem sweep "
       "writes.");
   const auto arguments = std::make_shared<TsfArguments>();
-  app->add_option("--preset", arguments->preset, "smoke, mini or paper")
-      ->check(CLI::IsMember({"smoke", "mini", "paper"}, CLI::ignore_case))
+  app->add_option("--preset", arguments->preset, "smoke, mini, medium or paper")
+      ->check(CLI::IsMember({"smoke", "mini", "medium", "paper"}, CLI::ignore_case))
       ->type_name("NAME")
       ->capture_default_str();
   app->add_option("--data", arguments->data, "Folder of ETTh1.csv and the others, or .csv.gz")

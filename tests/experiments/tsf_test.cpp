@@ -86,6 +86,21 @@ TEST_F(TsfGrid, MiniHasEveryRowOfTheTableAndAllTestWindowsOfHourlyTables) {
   EXPECT_EQ(tsf_cost(grid), "440 runs, at most 240,000 steps");
 }
 
+TEST_F(TsfGrid, MediumHasThePublishedRatesAndBatchesAndTheStepsOfMini) {
+  const Grid grid = grid_of(plan("medium")), mini = grid_of(plan("mini"));
+  EXPECT_EQ(grid.cells.size(), 88U);
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
+    const GridRun run = run_of(grid, cell, 0, 1);
+    EXPECT_EQ(run.recipe["train"]["batch"], 32);
+    EXPECT_EQ(run.steps(), run_of(mini, cell, 0, 1).steps());
+    EXPECT_FALSE(run.recipe["data"].contains("validation_windows"));
+    if (grid.cells[cell].labels[0] == "rnn_softmax+CLTG") {
+      EXPECT_EQ(choices_at(grid, cell).size(), 1U);
+      EXPECT_EQ(run.recipe["train"]["learning_rate"], 6e-4);
+    }
+  }
+}
+
 TEST_F(TsfGrid, EveryRowsRateIsChosenOnASeedOfItsOwnForShortAndForLongHorizons) {
   const Grid grid = grid_of(plan("mini"));
   EXPECT_EQ(grid.choosing_seeds, std::vector<int64_t>{0});

@@ -96,10 +96,11 @@ json training_of(const TsfPlan& plan, const TsfColumn& column, int64_t input, co
     every = (windows + batch - 1) / batch;
     steps = body.epochs * every;
     patience = body.patience;
-  } else if (plan.preset == "mini") {
+  } else if (plan.preset == "mini" || plan.preset == "medium") {
+    const bool smaller = plan.preset == "mini" && !body.light;
     steps = body.mini_steps;
-    every = steps / (body.light ? 8 : 4);
-    if (!body.light) batch = 4;
+    every = steps / (smaller ? 4 : 8);
+    if (smaller) batch = 4;
   }
   return {{"steps", steps},
           {"batch", batch},
@@ -135,12 +136,14 @@ TsfPlan tsf_preset(const std::string& name) {
             .bodies = {kRidge, "dlinear", "inverted"},
             .columns = {"ETTh1 96", "ETTh1 192"},
             .seeds = {1}};
-  FEM_CHECK(name == "mini" || name == "paper", "tsf: expected --preset smoke, mini or paper, got '", name, "'");
+  FEM_CHECK(name == "mini" || name == "medium" || name == "paper",
+            "tsf: expected --preset smoke, mini, medium or paper, got '", name, "'");
   TsfPlan plan{.preset = name,
                .mixers = mixer_rows({"softmax", "gla", "rnn_softmax", "mamba"}, {"none", "CLTG"}),
                .bodies = {kRidge, "dlinear", "patches", "inverted"},
                .columns = with_horizons({"ETTh1", "ETTh2"}),
                .seeds = {1, 2, 3}};
+  if (name == "medium") return plan;
   const std::vector<std::string> more =
       name == "mini" ? std::vector<std::string>{"ETTm1 96", "ETTm1 192"} : with_horizons({"ETTm1", "ETTm2", "weather"});
   plan.columns.insert(plan.columns.end(), more.begin(), more.end());
@@ -201,8 +204,9 @@ Grid grid_of(const TsfPlan& plan) {
            .recipe = recipe,
            .changes = changes,
            .places = tsf_places(plan, column.table.name),
-           .choices =
-               choices_of({{"train", {{"learning_rate", plan.preset == "paper" ? body.rates : body.mini_rates}}}}),
+           .choices = choices_of(
+               {{"train",
+                 {{"learning_rate", plan.preset == "mini" || plan.preset == "smoke" ? body.mini_rates : body.rates}}}}),
            .chosen_at = chooser});
     };
     for (const MixerRow& mixer : plan.mixers) add(mixer.label(), "segments", &mixer);
