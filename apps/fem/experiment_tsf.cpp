@@ -15,6 +15,7 @@ struct TsfArguments {
   std::filesystem::path data = "data";
   std::vector<std::string> mixers, letters{"none", "CLTG"}, bodies, tables;
   std::vector<int64_t> seeds;
+  int64_t input = 0;
   SweepFlags flags{.out = "runs/tsf"};
 
   TsfPlan plan() const {
@@ -26,6 +27,7 @@ struct TsfArguments {
     }
     if (!tables.empty()) plan.columns = tables;
     if (!seeds.empty()) plan.seeds = seeds;
+    plan.input = input;
     return plan;
   }
 };
@@ -89,6 +91,9 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
            "Of each prior in --mixers: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
   add_list(*app, "--bodies", arguments->bodies, "ridge, dlinear, patches (PatchTST), inverted (iTransformer)");
   add_list(*app, "--tables", arguments->tables, "Tables with horizons, such as 'ETTh1 96,ETTh1 192'");
+  app->add_option("--input", arguments->input, "Rows that mixers read; default as published: 1024, 2048 or 4096")
+      ->check(CLI::PositiveNumber)
+      ->type_name("ROWS");
   add_list(*app, "--seeds", arguments->seeds, "Seeds to report; 0 is the one to choose by. Default 1,2,3");
   add_sweep_flags(*app, arguments->flags);
   app->callback([arguments, &status] { status = run_tsf(*arguments); });

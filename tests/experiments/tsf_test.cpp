@@ -14,6 +14,7 @@
 namespace fem {
 namespace {
 
+using nlohmann::json;
 using testing::fails_with;
 
 class TsfGrid : public testing::TemporaryFolder {
@@ -98,6 +99,16 @@ TEST_F(TsfGrid, MediumHasThePublishedRatesAndBatchesAndTheStepsOfMini) {
       EXPECT_EQ(choices_at(grid, cell).size(), 1U);
       EXPECT_EQ(run.recipe["train"]["learning_rate"], 6e-4);
     }
+  }
+}
+
+TEST_F(TsfGrid, AnotherInputIsThatOfTheMixersAlone) {
+  TsfPlan own = plan("medium");
+  own.input = 1500;
+  const Grid grid = grid_of(own);
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
+    const json recipe = run_of(grid, cell, 0, 1).recipe;
+    EXPECT_EQ(recipe["data"]["input"], recipe["model"].value("body", "segments") == "segments" ? 1500 : 336);
   }
 }
 

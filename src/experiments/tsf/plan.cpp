@@ -182,7 +182,7 @@ Grid grid_of(const TsfPlan& plan) {
     const TsfColumn column = tsf_column(label);
     const auto add = [&](const std::string& model, const std::string& body_name, const MixerRow* mixer) {
       const TsfBody body = body_of(body_name);
-      const int64_t input = body.input > 0 ? body.input : tsf_input(column.horizon);
+      const int64_t input = body.input > 0 ? body.input : plan.input > 0 ? plan.input : tsf_input(column.horizon);
       const int64_t width = column.table.columns < 9 ? 64 : 128;  // 32 floor(sqrt(columns))
       json changes{{"data", data_of(plan, column, input)},
                    {"model", {{"n_embd", width}, {"mlp_width", 4 * width}}},

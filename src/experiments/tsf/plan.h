@@ -28,6 +28,7 @@ struct TsfPlan {
   std::vector<std::string> bodies;   // to compare with: ridge, dlinear, patches, inverted
   std::vector<std::string> columns;  // "ETTh1 96"
   std::vector<int64_t> seeds;        // that are reported
+  int64_t input = 0;                 // rows that the mixers read; 0: as published, by the horizon
   int64_t choosing_seed = 0;  // by which each model's learning rate is chosen, for horizons to 192 and for longer ones
 
   std::string table() const { return columns.front().substr(0, columns.front().find(' ')); }
