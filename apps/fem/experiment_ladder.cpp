@@ -29,7 +29,7 @@ void add_ladder_experiment(CLI::App& experiment, int& status) {
   app->footer(
       "Small language models of half a million parameters each, bytes for tokens: plain attention, and each prior with "
       "more and more of the paper's parts (C conditioner, L log-sum-exp read, T temperature, G outer gate) at the same "
-      "number of parameters. The learning rate is chosen for every rung and text on seed 0.\n"
+      "number of parameters. The learning rate is chosen for every rung on seed 0 of the first text.\n"
       "\n"
       "Examples:\n"
       "  fem experiment ladder --text plays=input.txt --text wiki=train.txt,valid.txt\n"

@@ -30,6 +30,7 @@ TEST(Ladder, EveryRungHasAsManyParametersAsAttentionAndItsOwnText) {
     EXPECT_EQ(run.recipe["train"]["seed"], 2);
     EXPECT_EQ(run.recipe["data"]["train"][0], cell % 2 == 0 ? "a.txt" : "b.txt");
     EXPECT_EQ(run.recipe["data"].contains("validation"), cell % 2 == 1);
+    EXPECT_EQ(chooser_of(grid, cell), cell / 2 * 2);
   }
   EXPECT_EQ(grid.cells[20].labels[0], "gla+CLTG");
   const nlohmann::json full = run_of(grid, 20, 0, 1).recipe["model"];

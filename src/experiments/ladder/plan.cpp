@@ -35,11 +35,17 @@ Grid grid_of(const LadderPlan& plan) {
   sized["model"]["mixer"]["conv_hidden"] = 32;  // as the 500k recipes of the full mixers have it
   for (const MixerRow& mixer : plan.mixers) {
     const json model = changes_of(mixer, sized);
+    const size_t first = grid.cells.size();
     for (const LadderText& text : plan.texts) {
       json changes = model;
       changes["train"]["steps"] = plan.steps;
       changes.merge_patch(changes_of(text));
-      grid.cells.push_back({{mixer.label(), text.name}, plan.recipe, file, recipe, changes});
+      grid.cells.push_back({.labels = {mixer.label(), text.name},
+                            .recipe_name = plan.recipe,
+                            .recipe_file = file,
+                            .recipe = recipe,
+                            .changes = changes,
+                            .chosen_at = first});
     }
   }
   check(grid, "ladder");

@@ -30,7 +30,7 @@ struct LadderPlan {
   int64_t steps = 400;
 };
 
-// Axes mixer and text.
+// Axes mixer and text. The first text chooses a mixer's learning rate for all.
 Grid grid_of(const LadderPlan& plan);
 
 }  // namespace fem
