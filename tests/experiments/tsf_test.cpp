@@ -90,22 +90,26 @@ TEST_F(TsfGrid, MiniHasEveryRowOfTheTableAndAllTestWindowsOfHourlyTables) {
 TEST_F(TsfGrid, MediumHasThePublishedRatesAndBatchesAndTheStepsOfMini) {
   const Grid grid = grid_of(plan("medium")), mini = grid_of(plan("mini"));
   EXPECT_EQ(grid.cells.size(), 88U);
+  bool seen = false;
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
     const GridRun run = run_of(grid, cell, 0, 1);
     EXPECT_EQ(run.recipe["train"]["batch"], 32);
     EXPECT_EQ(run.steps(), run_of(mini, cell, 0, 1).steps());
     EXPECT_FALSE(run.recipe["data"].contains("validation_windows"));
-    if (grid.cells[cell].labels[0] == "rnn_softmax+CLTG") {
+    if (grid.cells[cell].labels[0] == "rnn_softmax+CLTG, batch 32") {
       EXPECT_EQ(choices_at(grid, cell).size(), 1U);
       EXPECT_EQ(run.recipe["train"]["learning_rate"], 6e-4);
+      seen = true;
     }
   }
+  EXPECT_TRUE(seen);
 }
 
 TEST_F(TsfGrid, AnotherInputIsThatOfTheMixersAlone) {
   TsfPlan own = plan("medium");
   own.input = 1500;
   const Grid grid = grid_of(own);
+  EXPECT_EQ(grid.cells[0].labels[0], "softmax, batch 32, input 1500");
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
     const json recipe = run_of(grid, cell, 0, 1).recipe;
     EXPECT_EQ(recipe["data"]["input"], recipe["model"].value("body", "segments") == "segments" ? 1500 : 336);

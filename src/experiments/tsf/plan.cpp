@@ -180,8 +180,10 @@ Grid grid_of(const TsfPlan& plan) {
   std::map<std::tuple<std::string, std::string, bool>, size_t> choosers;  // of a model, a table and long horizons
   for (const std::string& label : plan.columns) {
     const TsfColumn column = tsf_column(label);
-    const auto add = [&](const std::string& model, const std::string& body_name, const MixerRow* mixer) {
+    const auto add = [&](std::string model, const std::string& body_name, const MixerRow* mixer) {
       const TsfBody body = body_of(body_name);
+      if (plan.preset == "medium" && !body.light) model += ", batch 32";
+      if (plan.input > 0 && body.input == 0) model += ", input " + std::to_string(plan.input);
       const int64_t input = body.input > 0 ? body.input : plan.input > 0 ? plan.input : tsf_input(column.horizon);
       const int64_t width = column.table.columns < 9 ? 64 : 128;  // 32 floor(sqrt(columns))
       json changes{{"data", data_of(plan, column, input)},

@@ -39,7 +39,8 @@ TsfPlan tsf_preset(const std::string& name);
 // The same plan, one table at a time.
 std::vector<TsfPlan> by_table(const TsfPlan& plan);
 
-// Axes model and table, such as "softmax+CLTG" and "ETTh1 96". Throws one sentence if the plan cannot be run.
+// Axes model and table, such as "softmax+CLTG" or "softmax+CLTG, batch 32, input 1024" (what is not as in mini), and
+// "ETTh1 96". Throws one sentence if the plan cannot be run.
 Grid grid_of(const TsfPlan& plan);
 
 // "440 runs, at most 240,000 steps"
