@@ -150,6 +150,8 @@ TEST_F(TsfGrid, ARecordDoesNotSayWhereTheTableLies) {
     EXPECT_EQ(run.places, std::vector<std::string>{"data.csv=\"" + (folder / "ETTh1.csv").string() + "\""});
     EXPECT_TRUE(same.places.empty());
   }
+  own.bodies = {"dlinear"};
+  EXPECT_TRUE(ridge_grid_of(own).cells.empty());
 }
 
 TEST_F(TsfGrid, WhatIsNotThereIsNamed) {

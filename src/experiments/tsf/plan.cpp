@@ -231,9 +231,10 @@ std::string tsf_cost(const Grid& grid) {
 
 Grid ridge_grid_of(const TsfPlan& plan) {
   Grid grid{.axes = {"model", "table"}, .cells = {}, .seeds = {1}, .choices = {{}}, .choosing_seeds = {}, .seeded = {}};
+  if (std::count(plan.bodies.begin(), plan.bodies.end(), kRidge) == 0) return grid;
   for (const std::string& label : plan.columns) {
     const TsfColumn column = tsf_column(label);
-    grid.cells.push_back({.labels = {"ridge", label},
+    grid.cells.push_back({.labels = {kRidge, label},
                           .recipe_name = "forecast/ridge",
                           .recipe = {{"task", "forecast"}, {"data", data_of(plan, column, tsf_input(column.horizon))}},
                           .places = tsf_places(plan, column.table.name)});
