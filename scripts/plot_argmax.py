@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
     left.set(
         xlabel="training step", ylabel="index accuracy (%)", ylim=(-2, 103), title="Channels whose winner is found"
     )
-    left.legend(loc="center right", frameon=False)
+    left.legend(loc="lower right", bbox_to_anchor=(1, 0.06), frameon=False)
 
     draw(right, curves, "validation_loss", 1, "{:.3f}")
     right.set(xlabel="training step", ylabel="validation MSE", ylim=(0, None), title="Squared error of the read")

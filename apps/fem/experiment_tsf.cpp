@@ -47,7 +47,7 @@ int run_tsf(const TsfArguments& arguments) {
     status = std::max(status, run_sweep(grid, flags, [&](const std::vector<SweepRow>& rows) {
                         SweepResults results(sweep_results_path(flags.from.empty() ? flags.out : flags.from));
                         if (flags.from.empty()) measure_ridge(part, results);
-                        return part.table() + ": MSE on all test windows, standardised, mean over " +
+                        return part.table() + ": test MSE, standardised, mean over " +
                                std::to_string(part.seeds.size()) + " seeds:\n\n" + tsf_table(part, rows, results);
                       }));
     if (interrupt_signal() != 0) break;
