@@ -3,7 +3,7 @@
 from palette import BLACK, BLUE, CURVES, PURPLE, VERMILION
 
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
-ROW_HEIGHT, AXIS_HEIGHT = 22, 46
+ROW_HEIGHT, LINE_HEIGHT, AXIS_HEIGHT = 22, 13, 46
 PAPER = {"type": "point", "shape": "diamond", "color": PURPLE, "size": 70, "strokeWidth": 1.8}
 VERDICTS = {"better": BLUE, "worse": VERMILION, "open": BLACK}
 
@@ -16,7 +16,7 @@ CONFIG = {
 }  # fmt: skip
 
 
-def _chart(description: str, layers: list[dict], height: int, values: list[dict], **more) -> dict:
+def _chart(description: str, layers: list[dict], height: float, values: list[dict], **more) -> dict:
     # A layer without values has no extent, of which Vega complains.
     fields = {name for value in values for name, content in value.items() if content is not None}
     layers = [layer for layer in layers if layer["encoding"]["x"].get("field") in fields | {None}]
@@ -39,7 +39,14 @@ def style_of(place: int) -> tuple[str, list[int]]:
 
 
 def _rows_axis(names: list[str]) -> dict:
-    return {"field": "row", "type": "nominal", "sort": names, "title": None, "axis": {"grid": True}}
+    # What stands behind a comma has a line of its own: cut off, two rows may look the same.
+    axis = {"grid": True, "labelExpr": "split(datum.label, ', ')", "labelBaseline": "middle"}
+    return {"field": "row", "type": "nominal", "sort": names, "title": None, "axis": axis}
+
+
+def _height(names: list[str]) -> float:
+    lines = max((name.count(", ") for name in names), default=0)
+    return (ROW_HEIGHT + LINE_HEIGHT * lines) * len(names) + AXIS_HEIGHT
 
 
 def every_run(board: dict, column: int) -> dict:
@@ -53,7 +60,8 @@ def every_run(board: dict, column: int) -> dict:
             values.append({"row": name, "middle": cell["middle"], "text": cell["text"]})
         if cell["published_value"] is not None:
             values.append({"row": name, "paper": cell["published_value"], "text": cell["published"]})
-    y = _rows_axis([row["label"] for row in board["rows"]])
+    names = [row["label"] for row in board["rows"]]
+    y = _rows_axis(names)
 
     def x(field: str) -> dict:
         title = " ".join(filter(None, [board["measure"], f"({board['unit']})" if board["unit"] else ""]))
@@ -74,7 +82,7 @@ def every_run(board: dict, column: int) -> dict:
     ]  # fmt: skip
     title = board["columns"][column]["title"] or board["measure"]
     description = f"{title}: {board['measure']} of every run, by {board['row_axis'] or 'run'}"
-    return _chart(description, layers, ROW_HEIGHT * len(board["rows"]) + AXIS_HEIGHT, values)
+    return _chart(description, layers, _height(names), values)
 
 
 def forest(effects: list[dict], column: str, unit: str) -> dict:
@@ -103,7 +111,7 @@ def forest(effects: list[dict], column: str, unit: str) -> dict:
     return _chart(
         f"{column or 'Differences'}, with 95 % intervals: {described}",
         layers,
-        ROW_HEIGHT * len(names) + AXIS_HEIGHT,
+        _height(names),
         own,
     )
 
