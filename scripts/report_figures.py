@@ -40,7 +40,7 @@ def style_of(place: int) -> tuple[str, list[int]]:
 
 def _rows_axis(names: list[str]) -> dict:
     # What stands behind a comma has a line of its own: cut off, two rows may look the same.
-    axis = {"grid": True, "labelExpr": "split(datum.label, ', ')", "labelBaseline": "middle"}
+    axis = {"grid": True, "labelExpr": "split(datum.label, ', ')"}
     return {"field": "row", "type": "nominal", "sort": names, "title": None, "axis": axis}
 
 

@@ -68,7 +68,7 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "Presets:\n"
       "  smoke   ETTh1 (96, 192), 2 steps    checks the plumbing\n"
       "  mini    ETTh1, ETTh2, ETTm1 (96, 192), 400 to 2,000 steps    about two core-hours\n"
-      "  medium  ETTh1, ETTh2, the same steps with the published rates and batch, eight times mini's    half a day\n"
+      "  medium  ETTh1, ETTh2, as many steps, published rates and batch (32, not 4)    some eight core-hours\n"
       "  paper   five tables, up to 100 passes, as published    weeks on two cores\n"
       "\n"
       "Examples:\n"

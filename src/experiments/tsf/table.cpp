@@ -36,12 +36,15 @@ Json measured_ridge(const GridRun& run) {
 
 void measure_ridge(const TsfPlan& plan, SweepResults& results) {
   const Grid grid = ridge_grid_of(plan);
-  if (grid.cells.empty()) return;
-  Progress progress("ridge", static_cast<int64_t>(grid.cells.size()), "tables");
-  for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
-    const GridRun run = run_of(grid, cell, 0, grid.seeds[0]);
-    if (!results.finished(run)) results.add_finished(grid, run, measured_ridge(run));
-    progress.update(static_cast<int64_t>(cell) + 1);
+  std::vector<GridRun> missing;
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell)
+    if (const GridRun run = run_of(grid, cell, 0, grid.seeds[0]); !results.finished(run)) missing.push_back(run);
+  if (missing.empty()) return;
+  Progress progress("ridge", static_cast<int64_t>(missing.size()), "tables");
+  int64_t done = 0;
+  for (const GridRun& run : missing) {
+    results.add_finished(grid, run, measured_ridge(run));
+    progress.update(++done);
   }
 }
 
