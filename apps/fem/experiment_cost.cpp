@@ -18,7 +18,7 @@ struct CostArguments {
   CostPlan plan() const {
     CostPlan plan = cost_preset(preset);
     if (!rows.empty()) plan.rows.clear();
-    for (const std::string& row : rows) plan.rows.push_back(cost_row(row));
+    for (const std::string& row : rows) plan.rows.push_back(mixer_row(row));
     if (!tables.empty())
       std::erase_if(plan.tables, [&](const CostTable& table) {
         return std::find(tables.begin(), tables.end(), table.name) == tables.end();

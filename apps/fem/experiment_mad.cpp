@@ -54,6 +54,7 @@ void add_mad_experiment(CLI::App& experiment, int& status) {
       "Examples:\n"
       "  fem experiment mad\n"
       "  fem experiment mad --mixers softmax,gla,delta_net --letters none,C,CLTG --tasks compression\n"
+      "  fem experiment mad --mixers attention,softmax+CL --tasks fuzzy-recall --seeds 1,2,3,4,5\n"
       "  fem experiment mad --from experiments/mad   the table of what is there\n"
       "\n"
       "Ctrl-C saves all runs, and the same command goes on. Writes to --out what fem sweep writes.");
@@ -62,9 +63,10 @@ void add_mad_experiment(CLI::App& experiment, int& status) {
       ->check(CLI::IsMember({"smoke", "mini", "paper"}, CLI::ignore_case))
       ->type_name("NAME")
       ->capture_default_str();
-  add_list(*app, "--mixers", arguments->mixers, "Token mixers and priors; default: all rows of the table");
+  add_list(*app, "--mixers", arguments->mixers,
+           "Token mixers, priors, rows such as softmax+CL; default: all rows of the table");
   add_list(*app, "--letters", arguments->letters,
-           "Of each prior in --mixers: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
+           "Of each prior in --mixers without its own: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
   add_list(*app, "--dialect", arguments->dialects,
            "Of each prior in --mixers: corrected, paper, reference; default corrected");
   add_list(*app, "--tasks", arguments->tasks, "Such as in-context-recall,compression; default: the preset's");

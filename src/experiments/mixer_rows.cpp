@@ -69,7 +69,9 @@ std::vector<MixerRow> mixer_rows(const std::vector<std::string>& names, const st
                                  const std::vector<std::string>& dialects) {
   const std::vector<std::string> known = known_mixers();
   std::vector<MixerRow> rows;
-  for (const std::string& name : names) {
+  for (const std::string& label : names) {
+    const size_t plus = label.find('+');
+    const std::string name = label.substr(0, plus);
     FEM_CHECK(
         std::count(known.begin(), known.end(), name) > 0, "mixers: expected mixers out of ",
         [&] {
@@ -79,14 +81,20 @@ std::vector<MixerRow> mixer_rows(const std::vector<std::string>& names, const st
         }(),
         "; got '", name, "'", did_you_mean(name, known));
     if (!is_prior(name)) {
+      FEM_CHECK(plus == std::string::npos, "mixers: expected letters behind a prior such as softmax, got '", label,
+                "'; ", name, " has none");
       rows.push_back({name, ""});
       continue;
     }
+    const std::vector<std::string> own =
+        plus == std::string::npos ? letters : std::vector<std::string>{label.substr(plus + 1)};
     for (const std::string& dialect : dialects)
-      for (const std::string& each : letters) rows.push_back({name, each == "none" ? "" : each, dialect});
+      for (const std::string& each : own) rows.push_back({name, each == "none" ? "" : each, dialect});
   }
   return rows;
 }
+
+MixerRow mixer_row(const std::string& label) { return mixer_rows({label}, {"none"}).at(0); }
 
 json changes_of(const MixerRow& row, const json& recipe) {
   const BackboneOptions given = backbone_options_from_json(recipe.at("model"));

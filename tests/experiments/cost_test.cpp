@@ -46,7 +46,7 @@ TEST(CostPlan, PaperPresetIsThePublishedSize) {
 TEST(CostPlan, RowsAreAsLargeAsAttentionAndTheConditionerComesOnTop) {
   for (const CostTable& table : cost_preset("paper").tables) {
     const auto parameters = [&](const char* row) {
-      return static_cast<double>(parameter_count(backbone_parameters(cost_options(cost_row(row), table))));
+      return static_cast<double>(parameter_count(backbone_parameters(cost_options(mixer_row(row), table))));
     };
     const double attention = parameters("attention"), width = static_cast<double>(table.shape.dim);
     EXPECT_NEAR(attention / (static_cast<double>(table.layers) * 12 * width * width), 1, 0.003);
@@ -54,21 +54,21 @@ TEST(CostPlan, RowsAreAsLargeAsAttentionAndTheConditionerComesOnTop) {
                             "diff_attention", "delta_net", "gated_delta_net", "mamba2"})
       EXPECT_NEAR(parameters(row) / attention, 1, 0.03) << row;
     EXPECT_GT(parameters("softmax+CLTG"), 1.01 * parameters("softmax+LTG"));
-    EXPECT_EQ(cost_options(cost_row("gla+CLTG"), table).mlp_width, table.mlp_width);
+    EXPECT_EQ(cost_options(mixer_row("gla+CLTG"), table).mlp_width, table.mlp_width);
   }
 }
 
 TEST(CostPlan, BadPlansAreRefusedInOneSentence) {
   EXPECT_TRUE(fails_with("cost: expected preset smoke, mini or paper, got 'huge'", [] { cost_preset("huge"); }));
-  EXPECT_TRUE(fails_with("got 'atention'; did you mean attention?", [] { cost_row("atention"); }));
+  EXPECT_TRUE(fails_with("got 'atention'; did you mean attention?", [] { mixer_row("atention"); }));
   EXPECT_TRUE(fails_with("letters: expected one of", [] {
     CostPlan plan = cost_preset("smoke");
-    plan.rows = {cost_row("softmax+X")};
+    plan.rows = {mixer_row("softmax+X")};
     check(plan);
   }));
   EXPECT_TRUE(fails_with("cost: expected every row once, got attention twice", [] {
     CostPlan plan = cost_preset("smoke");
-    plan.rows = {cost_row("attention"), cost_row("attention")};
+    plan.rows = {mixer_row("attention"), mixer_row("attention")};
     check(plan);
   }));
   EXPECT_TRUE(fails_with("cost: expected --rounds from 1 to 1000, got 0", [] {
@@ -81,7 +81,7 @@ TEST(CostPlan, BadPlansAreRefusedInOneSentence) {
 // D 8, one head, T 2, a layer with an MLP of 12: three pairs of tokens.
 bench::Flops flops_of(const char* row) {
   const CostTable table{"5", 1, 12, {"", 8, 1, 2, 1}};
-  return backbone_flops(cost_options(cost_row(row), table), table.shape);
+  return backbone_flops(cost_options(mixer_row(row), table), table.shape);
 }
 constexpr int64_t kMlp = 2 * 2 * (3 * 8 * 12);
 
@@ -102,7 +102,7 @@ TEST(CostFlops, AreThoseCountedByHand) {
 TEST(CostFlops, OfMixersWithAMatrixAreThoseCountedByHand) {
   const CostTable table{"5", 1, 12, {"", 16, 2, 3, 1}};
   const auto beside = [&](const char* row) {  // besides the MLP
-    const bench::Flops all = backbone_flops(cost_options(cost_row(row), table), table.shape);
+    const bench::Flops all = backbone_flops(cost_options(mixer_row(row), table), table.shape);
     const int64_t mlp = 2 * 3 * (3 * 16 * 12);
     return bench::Flops{all.forward - mlp, all.backward - 2 * mlp};
   };
@@ -110,7 +110,7 @@ TEST(CostFlops, OfMixersWithAMatrixAreThoseCountedByHand) {
   EXPECT_EQ(beside("delta_net").forward, 2 * 3 * (672 + 32 + 160 + 168) + 3 * 2 * 3 * 2 * (8 * 5));
   const auto shapes = [&](const char* row) {
     std::map<std::string, std::vector<int64_t>> found;
-    for (const ParameterSpec& spec : backbone_parameters(cost_options(cost_row(row), table)))
+    for (const ParameterSpec& spec : backbone_parameters(cost_options(mixer_row(row), table)))
       if (spec.name.starts_with("blocks.0.mixer.")) found[spec.name.substr(15)] = spec.shape;
     return found;
   };
@@ -130,7 +130,9 @@ TEST(CostFlops, OfMixersWithAMatrixAreThoseCountedByHand) {
 
 TEST(CostFlops, OfAReadWithoutAFreeEnergyAreThoseOfAttention) {
   for (const CostTable& table : cost_preset("paper").tables) {
-    const auto flops = [&](const char* row) { return backbone_flops(cost_options(cost_row(row), table), table.shape); };
+    const auto flops = [&](const char* row) {
+      return backbone_flops(cost_options(mixer_row(row), table), table.shape);
+    };
     EXPECT_EQ(flops("softmax").forward, flops("attention").forward);
     EXPECT_EQ(flops("softmax").training(), flops("attention").training());
   }
@@ -146,7 +148,7 @@ TEST(CostPublished, RatiosAreOfTheFiguresAsPrinted) {
 
 CostPlan tiny_cost(const std::filesystem::path& out) {
   CostPlan plan = cost_preset("smoke");
-  plan.rows = {cost_row("attention"), cost_row("gla+CLTG")};
+  plan.rows = {mixer_row("attention"), mixer_row("gla+CLTG")};
   plan.tables.resize(1);
   plan.out = out;
   return plan;
@@ -217,7 +219,7 @@ TEST_F(Cost, OtherMeasurementsAreNotMixedIn) {
 
 TEST_F(Cost, TheTableHasTheMedianOfTheRatiosOfTheRounds) {
   CostPlan plan = tiny_cost(folder / "out");
-  plan.rows = {cost_row("softmax+CLTG")};
+  plan.rows = {mixer_row("softmax+CLTG")};
   plan.rounds = 3;
   std::ostringstream told;
   run_cost(plan, told);

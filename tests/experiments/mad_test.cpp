@@ -105,11 +105,17 @@ TEST(MadGrid, ThePapersPresetHasThePublishedSettings) {
   }
 }
 
+TEST(MadGrid, ARowCanBeAskedForByItsLabel) {
+  std::vector<std::string> labels;
+  for (const MixerRow& row : mixer_rows({"hyena", "softmax+CL", "gla"}, {"none", "C"})) labels.push_back(row.label());
+  EXPECT_EQ(labels, (std::vector<std::string>{"hyena", "softmax+CL", "gla", "gla+C"}));
+}
+
 TEST(MadGrid, WhatIsAskedForAndIsNotThereIsNamed) {
-  EXPECT_TRUE(
-      fails_with("got 'softmx'; did you mean softmax?", [] { mixer_rows({"softmx"}, {"none"}, {"corrected"}); }));
+  EXPECT_TRUE(fails_with("got 'hyena+C'; hyena has none", [] { mixer_row("hyena+C"); }));
+  EXPECT_TRUE(fails_with("got 'softmx'; did you mean softmax?", [] { mixer_row("softmx"); }));
   MadPlan plan = mad_preset("smoke");
-  plan.mixers = mixer_rows({"softmax"}, {"CX"}, {"corrected"});
+  plan.mixers = {mixer_row("softmax+CX")};
   EXPECT_TRUE(fails_with("letters: expected one of", [&] { grid_of(plan); }));
   plan = mad_preset("smoke");
   plan.tasks = {"compresion"};

@@ -93,7 +93,7 @@ Json measured(const CostKind& kind) {
 bool measure(const CostPlan& plan, const CostCell& cell, Progress& progress, int64_t& done) {
   const BackboneOptions options = cost_options(cell.row, cell.table);
   CostModel own(options, cell.table.shape),
-      attention(cost_options(cost_row("attention"), cell.table), cell.table.shape);
+      attention(cost_options(mixer_row("attention"), cell.table), cell.table.shape);
   const bench::Flops flops = backbone_flops(options, cell.table.shape);
   std::vector<CostKind> kinds{{"forward", own.forward(), attention.forward(), flops.forward},
                               {"training", own.training(), attention.training(), flops.training()}};
@@ -152,14 +152,14 @@ void print_estimate(const CostPlan& plan, const std::vector<CostCell>& cells, st
   for (const CostTable& table : plan.tables) {
     CostTable one = table;
     one.layers = one.shape.batch = 1;
-    const BackboneOptions plain = cost_options(cost_row("attention"), one);
+    const BackboneOptions plain = cost_options(mixer_row("attention"), one);
     CostModel block(plain, one.shape);
     block.training()();
     const double both = bench::milliseconds(block.forward()) + bench::milliseconds(block.training());
     const auto products = [&](const MixerRow& row) {
       return static_cast<double>(backbone_flops(cost_options(row, one), one.shape).training());
     };
-    const double attention = products(cost_row("attention"));
+    const double attention = products(mixer_row("attention"));
     for (const CostCell& cell : cells)
       if (cell.table.name == table.name)
         seconds += both / 1e3 * static_cast<double>(table.layers * table.shape.batch) *

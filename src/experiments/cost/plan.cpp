@@ -60,11 +60,6 @@ CostPlan cost_preset(const std::string& name) {
   return plan;
 }
 
-MixerRow cost_row(const std::string& label) {
-  const size_t plus = label.find('+');
-  return mixer_rows({label.substr(0, plus)}, {plus == std::string::npos ? "none" : label.substr(plus + 1)}).at(0);
-}
-
 BackboneOptions cost_options(const MixerRow& row, const CostTable& table) {
   nlohmann::json model{{"n_embd", table.shape.dim},
                        {"n_head", table.shape.heads},

@@ -28,9 +28,6 @@ struct CostPlan {
 
 CostPlan cost_preset(const std::string& name);  // "smoke", "mini" or "paper"
 
-// "attention", "gla", "softmax+CLTG"
-MixerRow cost_row(const std::string& label);
-
 // The blocks of a row: what is not the mixer is the same in all rows, as in the paper, so that letters come on top.
 BackboneOptions cost_options(const MixerRow& row, const CostTable& table);
 
