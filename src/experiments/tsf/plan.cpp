@@ -18,6 +18,37 @@ using nlohmann::json;
 
 constexpr const char* kRidge = "ridge";
 
+constexpr int64_t kBatch = 32, kValidations = 8;  // published; of a run whose length is not
+
+// How a preset differs from what was published.
+struct TsfPreset {
+  std::string name;
+  bool epochs = false;        // as many as published, until patience ends; otherwise steps
+  int64_t steps = 0;          // 0: each body its own
+  bool short_rates = false;   // to choose from, those for short runs
+  int64_t test_windows = 0;   // of tables with rows every quarter of an hour, as many as hourly ones have; 0: all
+  int64_t rows_held_out = 0;  // for validation and for the test each; 0: as published
+  int64_t batch = kBatch;     // from here on: of bodies that are not light
+  int64_t validations = kValidations;
+  int64_t validation_windows = 0;  // 0: all
+  std::string mark = {};           // in their labels
+};
+
+const TsfPreset& preset_of(const std::string& name) {
+  static const std::vector<TsfPreset> presets{{.name = "smoke", .steps = 2, .short_rates = true, .rows_held_out = 200},
+                                              {.name = "mini",
+                                               .short_rates = true,
+                                               .test_windows = 2800,
+                                               .batch = 4,
+                                               .validations = 4,
+                                               .validation_windows = 250},
+                                              {.name = "medium", .mark = ", batch 32"},
+                                              {.name = "paper", .epochs = true}};
+  for (const TsfPreset& preset : presets)
+    if (preset.name == name) return preset;
+  FEM_CHECK(false, "tsf: expected --preset smoke, mini, medium or paper, got '", name, "'");
+}
+
 // A table and a horizon, of "ETTh1 96".
 struct TsfColumn {
   const TsfTable& table;
@@ -49,29 +80,28 @@ json tsf_places(const TsfPlan& plan, const std::string& name) {
             " or .csv.gz; fetch it with scripts/get_data ", name, ", or name its folder with --data");
 }
 
-json data_of(const TsfPlan& plan, const TsfColumn& column, int64_t input) {
+json data_of(const TsfPreset& preset, const TsfColumn& column, int64_t input) {
+  const int64_t held_out = preset.rows_held_out;
   json data{{"csv", column.table.name + ".csv"},
             {"as_is", true},
             {"horizon", column.horizon},
             {"input", input},
             {"train_rows", column.table.split.train},
-            {"validation_rows", column.table.split.validation},
-            {"test_rows", column.table.split.test}};
-  // Of rows every quarter of an hour hourly ones.
-  if (plan.preset == "mini" && column.table.split.test > 4000) data["test_windows"] = 2800;
-  if (plan.preset == "smoke") data.update({{"validation_rows", 200}, {"test_rows", 200}});
+            {"validation_rows", held_out > 0 ? held_out : column.table.split.validation},
+            {"test_rows", held_out > 0 ? held_out : column.table.split.test}};
+  if (preset.test_windows > 0 && column.table.split.test > 4000) data["test_windows"] = preset.test_windows;
   return data;
 }
 
 // What a kind of model has of its own; the body of the mixers is segments.
 struct TsfBody {
   json changes;
-  int64_t input;              // rows; 0: that of the horizon
-  std::vector<double> rates;  // published
-  int64_t epochs, patience;   // published
-  int64_t mini_steps;
-  std::vector<double> mini_rates;  // to choose from: a short run wants higher ones
-  bool light;                      // a step costs little: mini need not make it smaller
+  int64_t input;                    // rows; 0: that of the horizon
+  std::vector<double> rates;        // published
+  int64_t epochs, patience;         // published
+  int64_t short_steps;              // of a run that is not as long as published
+  std::vector<double> short_rates;  // to choose from: such a run wants higher ones
+  bool light;                       // a step costs little: no preset need make it smaller
 };
 
 TsfBody body_of(const std::string& name) {
@@ -88,19 +118,16 @@ TsfBody body_of(const std::string& name) {
   return {encoder, kOwnInput, {5e-4}, 10, 3, 400, {3e-4, 1e-3}, true};
 }
 
-// Of the preset, for windows of so many rows.
-json training_of(const TsfPlan& plan, const TsfColumn& column, int64_t input, const TsfBody& body) {
-  int64_t steps = 2, every = 1, patience = 0, batch = 32;  // published: 32
-  if (plan.preset == "paper") {
+// For windows of so many rows.
+json training_of(const TsfPreset& preset, const TsfColumn& column, int64_t input, const TsfBody& body) {
+  const int64_t batch = body.light ? kBatch : preset.batch;
+  int64_t steps = preset.steps > 0 ? preset.steps : body.short_steps, patience = 0;
+  int64_t every = std::max<int64_t>(steps / (body.light ? kValidations : preset.validations), 1);
+  if (preset.epochs) {
     const int64_t windows = column.table.split.train - input - column.horizon + 1;
     every = (windows + batch - 1) / batch;
     steps = body.epochs * every;
     patience = body.patience;
-  } else if (plan.preset == "mini" || plan.preset == "medium") {
-    const bool smaller = plan.preset == "mini" && !body.light;
-    steps = body.mini_steps;
-    every = steps / (smaller ? 4 : 8);
-    if (smaller) batch = 4;
   }
   return {{"steps", steps},
           {"batch", batch},
@@ -136,9 +163,7 @@ TsfPlan tsf_preset(const std::string& name) {
             .bodies = {kRidge, "dlinear", "inverted"},
             .columns = {"ETTh1 96", "ETTh1 192"},
             .seeds = {1}};
-  FEM_CHECK(name == "mini" || name == "medium" || name == "paper",
-            "tsf: expected --preset smoke, mini, medium or paper, got '", name, "'");
-  TsfPlan plan{.preset = name,
+  TsfPlan plan{.preset = preset_of(name).name,
                .mixers = mixer_rows({"softmax", "gla", "rnn_softmax", "mamba"}, {"none", "CLTG"}),
                .bodies = {kRidge, "dlinear", "patches", "inverted"},
                .columns = with_horizons({"ETTh1", "ETTh2"}),
@@ -172,6 +197,7 @@ Grid grid_of(const TsfPlan& plan) {
   const std::string name = "forecast/fem-softmax";
   const auto file = find_recipe(name);
   const json recipe = load_recipe(file);
+  const TsfPreset& preset = preset_of(plan.preset);
   Grid grid{.axes = {"model", "table"},
             .cells = {},
             .seeds = plan.seeds,
@@ -182,15 +208,16 @@ Grid grid_of(const TsfPlan& plan) {
     const TsfColumn column = tsf_column(label);
     const auto add = [&](std::string model, const std::string& body_name, const MixerRow* mixer) {
       const TsfBody body = body_of(body_name);
-      if (plan.preset == "medium" && !body.light) model += ", batch 32";
+      if (!body.light) model += preset.mark;
       if (plan.input > 0 && body.input == 0) model += ", input " + std::to_string(plan.input);
       const int64_t input = body.input > 0 ? body.input : plan.input > 0 ? plan.input : tsf_input(column.horizon);
       const int64_t width = column.table.columns < 9 ? 64 : 128;  // 32 floor(sqrt(columns))
-      json changes{{"data", data_of(plan, column, input)},
+      json changes{{"data", data_of(preset, column, input)},
                    {"model", {{"n_embd", width}, {"mlp_width", 4 * width}}},
-                   {"train", training_of(plan, column, input, body)}};
+                   {"train", training_of(preset, column, input, body)}};
       changes.merge_patch(body.changes);
-      if (plan.preset == "mini" && !body.light) changes["data"]["validation_windows"] = 250;
+      if (preset.validation_windows > 0 && !body.light)
+        changes["data"]["validation_windows"] = preset.validation_windows;
       if (mixer) {
         json own = recipe;
         own.merge_patch(changes);
@@ -206,9 +233,7 @@ Grid grid_of(const TsfPlan& plan) {
            .recipe = recipe,
            .changes = changes,
            .places = tsf_places(plan, column.table.name),
-           .choices = choices_of(
-               {{"train",
-                 {{"learning_rate", plan.preset == "mini" || plan.preset == "smoke" ? body.mini_rates : body.rates}}}}),
+           .choices = choices_of({{"train", {{"learning_rate", preset.short_rates ? body.short_rates : body.rates}}}}),
            .chosen_at = chooser});
     };
     for (const MixerRow& mixer : plan.mixers) add(mixer.label(), "segments", &mixer);
@@ -234,10 +259,11 @@ Grid ridge_grid_of(const TsfPlan& plan) {
   if (std::count(plan.bodies.begin(), plan.bodies.end(), kRidge) == 0) return grid;
   for (const std::string& label : plan.columns) {
     const TsfColumn column = tsf_column(label);
-    grid.cells.push_back({.labels = {kRidge, label},
-                          .recipe_name = "forecast/ridge",
-                          .recipe = {{"task", "forecast"}, {"data", data_of(plan, column, tsf_input(column.horizon))}},
-                          .places = tsf_places(plan, column.table.name)});
+    grid.cells.push_back(
+        {.labels = {kRidge, label},
+         .recipe_name = "forecast/ridge",
+         .recipe = {{"task", "forecast"}, {"data", data_of(preset_of(plan.preset), column, tsf_input(column.horizon))}},
+         .places = tsf_places(plan, column.table.name)});
   }
   return grid;
 }
