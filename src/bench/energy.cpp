@@ -13,6 +13,7 @@
 #include "fem/ops/newton_read.h"
 #include "fem/ops/softmax_read.h"
 #include "fem/version.h"
+#include "io/versions.h"
 #include "models/newton_light.h"
 #include "util/interrupt.h"
 #include "util/progress.h"

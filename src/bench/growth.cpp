@@ -11,6 +11,7 @@
 #include "bench/machine.h"
 #include "bench/reads.h"
 #include "fem/version.h"
+#include "io/versions.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
 #include "util/table.h"

@@ -3,6 +3,7 @@
 #include "bench/machine.h"
 #include "bench/report.h"
 #include "io/mixer_config.h"
+#include "io/versions.h"
 #include "util/check.h"
 
 namespace fem::bench {

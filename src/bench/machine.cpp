@@ -1,7 +1,6 @@
 #include "bench/machine.h"
 
 #include <ATen/Parallel.h>
-#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -71,10 +70,6 @@ nlohmann::ordered_json to_json(const Machine& machine) {
           {"isa", machine.isa},
           {"threads", machine.threads},
           {"caches", caches}};
-}
-
-nlohmann::ordered_json versions_json() {
-  return {{"fem", version()}, {"torch", TORCH_VERSION}, {"isa", instruction_set()}, {"threads", at::get_num_threads()}};
 }
 
 }  // namespace fem::bench

@@ -20,7 +20,5 @@ struct Machine {
 Machine this_machine();
 
 nlohmann::ordered_json to_json(const Machine& machine);
-// Of this library, of torch, of the kernels; and the threads.
-nlohmann::ordered_json versions_json();
 
 }  // namespace fem::bench

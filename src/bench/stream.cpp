@@ -15,6 +15,7 @@
 #include "bench/paired.h"
 #include "fem/mixer.h"
 #include "fem/version.h"
+#include "io/versions.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
 #include "util/table.h"

@@ -11,6 +11,7 @@
 #include "fem/version.h"
 #include "io/folder_lock.h"
 #include "io/jsonl.h"
+#include "io/versions.h"
 #include "tasks/table.h"
 #include "train/run.h"
 #include "train/trainer.h"
@@ -31,15 +32,10 @@ class Stopwatch {
 };
 
 Json line_of(const ArgmaxResult& r) {
-  return {
-      {"experiment", "argmax"},
-      {"config", to_json(r.config)},
-      {"parameters", r.parameters},
-      {"validation_loss", r.validation_loss},
-      {"accuracy", r.accuracy},
-      {"seconds", r.seconds},
-      {"versions",
-       {{"fem", version()}, {"torch", TORCH_VERSION}, {"isa", instruction_set()}, {"threads", at::get_num_threads()}}}};
+  return {{"experiment", "argmax"},     {"config", to_json(r.config)},
+          {"parameters", r.parameters}, {"validation_loss", r.validation_loss},
+          {"accuracy", r.accuracy},     {"seconds", r.seconds},
+          {"versions", versions_json()}};
 }
 
 std::optional<ArgmaxResult> find_result(const std::filesystem::path& file, const ArgmaxConfig& config) {

@@ -13,6 +13,7 @@
 #include "fem/language_model.h"
 #include "io/folder_lock.h"
 #include "io/language_model_config.h"
+#include "io/versions.h"
 #include "util/check.h"
 #include "util/interrupt.h"
 #include "util/progress.h"
@@ -113,16 +114,22 @@ bool measure(const CostPlan& plan, const CostCell& cell, Progress& progress, int
     for (const CostKind& kind : kinds) line[kind.name] = measured(kind);
     line["config"] = cost_config(plan, cell.table, cell.row);
     line["machine"] = bench::to_json(bench::this_machine());
-    line["versions"] = bench::versions_json();
+    line["versions"] = versions_json();
     append_jsonl(plan.out / "results.jsonl", line);
     progress.update(++done, "Table " + cell.table.name + " " + cell.row.label());
   }
   return !interrupted();
 }
 
+// The configuration of a line with the defaults of options that are newer than it.
+Json completed_config(Json config) {
+  config["model"] = to_json(backbone_options_from_json(nlohmann::json(config.at("model"))));
+  return config;
+}
+
 // What the lines do not have. A line of another configuration or machine would be compared with what it cannot be.
 std::vector<CostCell> missing(const CostPlan& plan, const std::vector<Json>& lines) {
-  const Json machine = bench::to_json(bench::this_machine()), versions = bench::versions_json();
+  const Json machine = bench::to_json(bench::this_machine()), versions = versions_json();
   for (const Json& line : lines)
     FEM_CHECK(line.at("machine") == machine && line.at("versions") == versions,
               "cost: ", (plan.out / "results.jsonl").string(),
@@ -136,7 +143,7 @@ std::vector<CostCell> missing(const CostPlan& plan, const std::vector<Json>& lin
         const auto known = std::find_if(lines.begin(), lines.end(), [&](const Json& line) {
           return line.at("table") == table.name && line.at("row") == row.label() && line.at("round") == round;
         });
-        FEM_CHECK(known == lines.end() || known->at("config") == config,
+        FEM_CHECK(known == lines.end() || completed_config(known->at("config")) == config,
                   "cost: ", (plan.out / "results.jsonl").string(), " has ", row.label(), " of Table ", table.name,
                   " with other options or of another preset; give another --out");
         if (known == lines.end()) cell.rounds.push_back(round);
