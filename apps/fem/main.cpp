@@ -34,7 +34,6 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   const fem::PrintableTerminal terminal;
-  fem::throw_when_out_of_memory();
   int status = kFailure;
   try {
     status = run(argc, argv);

@@ -1,17 +1,15 @@
 #include "text/sentencepiece.h"
 
 #include <c10/util/StringUtil.h>
-#include <sentencepiece_processor.h>
-#include <sentencepiece_trainer.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
 #include "io/atomic_file.h"
 #include "io/read_file.h"
+#include "text/pieces.h"
 #include "text/sentencepiece_model.h"
 #include "text/utf8.h"
 #include "util/check.h"
@@ -27,22 +25,13 @@ constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how pieces s
 constexpr size_t kChunkBytes = 4096;                     // BPE of longer texts is slower, a megabyte's by three times
 constexpr size_t kSentenceBytes = 4096;
 
-// The reason in a status, without the place in SentencePiece's source that found it.
-std::string reason_of(const sentencepiece::util::Status& status) {
-  const std::string text = status.ToString();
-  const size_t condition = text.find("] ");
-  const std::string reason = condition == std::string::npos ? text : text.substr(condition + 2);
-  return reason.empty() ? "it cannot be parsed" : reason;
-}
-
 class SentencePieceTokenizer : public Tokenizer {
  public:
   // `name` is what errors call the model.
   SentencePieceTokenizer(std::string model, const std::string& name) : model_(std::move(model)) {
     try {
       check_sentencepiece_model(model_);
-      const auto status = processor_.LoadFromSerializedProto(model_);
-      FEM_CHECK(status.ok(), reason_of(status));
+      load(*pieces_, model_);
       examine();
     } catch (const c10::Error& error) {
       FEM_CHECK(false, "tokenizer: ", name,
@@ -68,7 +57,7 @@ class SentencePieceTokenizer : public Tokenizer {
     return text;
   }
 
-  int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  int64_t vocab_size() const override { return pieces_->size(); }
   int64_t separator() const override { return separator_; }
   std::string fingerprint() const override { return fingerprint_; }
   std::string model() const override { return model_; }
@@ -101,41 +90,41 @@ class SentencePieceTokenizer : public Tokenizer {
     return first > begin ? first : line;
   }
 
+  static void load(PieceModel& pieces, std::string_view model) {
+    const std::string reason = pieces.load(model);
+    FEM_CHECK(reason.empty(), reason);
+  }
+
   void examine() {
-    separator_ = processor_.bos_id() >= 0 ? processor_.bos_id() : processor_.eos_id();
+    separator_ = pieces_->begin_id() >= 0 ? pieces_->begin_id() : pieces_->end_id();
     FEM_CHECK(separator_ >= 0,
               "it has neither a piece that begins a text nor one that ends it, which documents are parted by");
-    for (int id = 0; id < processor_.GetPieceSize(); ++id) surfaces_.push_back(surface_of(id));
-    const std::vector<std::string> letter = processor_.EncodeAsPieces("a");
+    for (int id = 0; id < pieces_->size(); ++id) surfaces_.push_back(surface_of(id));
+    const std::vector<std::string> letter = pieces_->pieces_of("a");
     adds_space_ = !letter.empty() && letter.front().starts_with(kSpaceMark);
-    const auto status = other_.LoadFromSerializedProto(with_dummy_prefix(model_, !adds_space_));
-    FEM_CHECK(status.ok(), reason_of(status));
+    load(*other_, with_dummy_prefix(model_, !adds_space_));
     drops_space_ = is_dropped(" ");
     for (size_t i = 0; i < kSpaceMark.size(); ++i) {
       char piece[7];
       std::snprintf(piece, sizeof(piece), "<0x%02X>", static_cast<unsigned char>(kSpaceMark[i]));
-      mark_bytes_[i] = processor_.PieceToId(piece);
-      spells_mark_ = spells_mark_ && processor_.IsByte(static_cast<int>(mark_bytes_[i]));
+      mark_bytes_[i] = pieces_->id_of(piece);
+      spells_mark_ = spells_mark_ && pieces_->is_byte(static_cast<int>(mark_bytes_[i]));
     }
   }
 
   std::string surface_of(int id) const {
-    if (processor_.IsControl(id)) return "";
-    if (processor_.IsUnknown(id)) return processor_.DecodeIds({id});
-    std::string piece = processor_.IdToPiece(id);
-    if (processor_.IsByte(id)) return {static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16))};
+    if (pieces_->is_control(id)) return "";
+    if (pieces_->is_unknown(id)) return pieces_->decode(id);
+    std::string piece = pieces_->piece(id);
+    if (pieces_->is_byte(id)) return {static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16))};
     c10::ReplaceAll(piece, kSpaceMark, " ");
     return piece;
   }
 
-  const sentencepiece::SentencePieceProcessor& processor(bool adds_space) const {
-    return adds_space == adds_space_ ? processor_ : other_;
-  }
-
   std::vector<int> ids_of(std::string_view text, bool adds_space) const {
     std::vector<int> ids;
-    const auto status = processor(adds_space).Encode({text.data(), text.size()}, &ids);
-    FEM_CHECK(status.ok(), "tokenizer: the text cannot be encoded: ", reason_of(status));
+    const std::string reason = (adds_space == adds_space_ ? pieces_ : other_)->encode(text, ids);
+    FEM_CHECK(reason.empty(), "tokenizer: the text cannot be encoded: ", reason);
     return ids;
   }
 
@@ -165,37 +154,32 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::string model_, fingerprint_;
-  sentencepiece::SentencePieceProcessor processor_, other_;
-  std::vector<std::string> surfaces_;  // what each piece looks like in text
+  std::unique_ptr<PieceModel> pieces_ = sentencepiece_library().new_model();
+  std::unique_ptr<PieceModel> other_ = sentencepiece_library().new_model();  // with the other add_dummy_prefix
+  std::vector<std::string> surfaces_;                                        // what each piece looks like in text
   std::array<int64_t, kSpaceMark.size()> mark_bytes_{};
   int64_t separator_ = 0;
   bool adds_space_ = false, drops_space_ = false, spells_mark_ = true;
 };
 
 // The texts in pieces short enough for the trainer, which passes over long sentences.
-class Sentences : public sentencepiece::SentenceIterator {
+class ShortSentences final : public Sentences {
  public:
-  explicit Sentences(const std::vector<std::string>& texts) : texts_(texts) { Next(); }
+  explicit ShortSentences(const std::vector<std::string>& texts) : texts_(texts) {}
 
-  bool done() const override { return done_; }
-  const std::string& value() const override { return sentence_; }
-  sentencepiece::util::Status status() const override { return {}; }
-
-  void Next() override {
+  bool next(std::string& sentence) override {
     while (text_ < texts_.size() && begin_ == texts_[text_].size()) ++text_, begin_ = 0;
-    done_ = text_ == texts_.size();
-    if (done_) return;
+    if (text_ == texts_.size()) return false;
     const std::string_view rest = std::string_view(texts_[text_]).substr(begin_);
     const size_t size = rest.size() <= kSentenceBytes ? rest.size() : cut_near(rest, kSentenceBytes);
-    sentence_ = rest.substr(0, size);
+    sentence = rest.substr(0, size);
     begin_ += size;
+    return true;
   }
 
  private:
   const std::vector<std::string>& texts_;
   size_t text_ = 0, begin_ = 0;
-  std::string sentence_;
-  bool done_ = false;
 };
 
 // The number after `marker` in the trainer's words, 0 if there is none.
@@ -219,7 +203,7 @@ TokenizerPtr sentencepiece_tokenizer(const fs::path& path) {
 }
 
 TokenizerPtr train_sentencepiece(const std::vector<std::string>& texts, int64_t vocab_size) {
-  const std::unordered_map<std::string, std::string> settings{
+  const TrainerSettings settings{
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocab_size)},
       // What is decoded is what was encoded: no normalisation, and bytes for rare characters.
@@ -237,11 +221,10 @@ TokenizerPtr train_sentencepiece(const std::vector<std::string>& texts, int64_t 
   for (const std::string& text : texts) bytes += text.size();
   FEM_CHECK(bytes > 0, "tokenizer: there is no text to train on");
 
-  Sentences sentences(texts);
+  ShortSentences sentences(texts);
   std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &sentences, &model);
-  if (!status.ok()) {
-    const std::string reason = reason_of(status);
+  const std::string reason = sentencepiece_library().train(settings, sentences, model);
+  if (!reason.empty()) {
     const std::string who = "tokenizer: " + std::to_string(vocab_size) + " pieces cannot be trained on " +
                             grouped(static_cast<int64_t>(bytes)) + " bytes of text: ";
     const int64_t most = number_after(reason, "value <= "), least = number_after(reason, " vs ");

@@ -154,8 +154,6 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-void throw_when_out_of_memory() { FLAGS_caffe2_use_fatal_for_enforce = false; }
-
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error)) return true;
   const auto* const raised = dynamic_cast<const c10::Error*>(&error);

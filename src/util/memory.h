@@ -28,9 +28,6 @@ Allocated allocated_by(const std::function<void()>& work);
 // What the process holds of the machine's memory, whoever asked for it (Linux: the resident set).
 int64_t resident_bytes();
 
-// Has torch throw when memory cannot be had. In a program that is not Python it aborts unless it is told otherwise.
-void throw_when_out_of_memory();
-
 // Is it that memory could not be had, by C++ or by torch?
 bool is_out_of_memory(const std::exception& error);
 

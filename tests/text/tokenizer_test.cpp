@@ -1,13 +1,13 @@
 #include "fem/text/tokenizer.h"
 
 #include <ATen/ATen.h>
-#include <sentencepiece_trainer.h>
 
 #include <sstream>
 
 #include "data/corpus.h"
 #include "io/temporary_folder.h"
 #include "support/error_text.h"
+#include "text/pieces.h"
 
 namespace fem {
 namespace {
@@ -48,23 +48,22 @@ const Tokenizer& trained() {
   return *tokenizer;
 }
 
-class OneText : public sentencepiece::SentenceIterator {
+class OneText : public Sentences {
  public:
   explicit OneText(std::string text) : text_(std::move(text)) {}
-  bool done() const override { return done_; }
-  void Next() override { done_ = true; }
-  const std::string& value() const override { return text_; }
-  sentencepiece::util::Status status() const override { return {}; }
+  bool next(std::string& sentence) override {
+    sentence = std::exchange(text_, "");
+    return !sentence.empty();
+  }
 
  private:
   std::string text_;
-  bool done_ = false;
 };
 
 class TokenizerFiles : public testing::TemporaryFolder {
  protected:
   // A model as others train them: a space before every text.
-  std::filesystem::path foreign_model(std::unordered_map<std::string, std::string> settings) {
+  std::filesystem::path foreign_model(TrainerSettings settings) {
     settings.insert({{"model_type", "bpe"},
                      {"vocab_size", "300"},
                      {"byte_fallback", "true"},
@@ -74,8 +73,7 @@ class TokenizerFiles : public testing::TemporaryFolder {
                      {"minloglevel", "2"}});
     OneText text(prose());
     std::string model;
-    const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &text, &model);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(sentencepiece_library().train(settings, text, model), "");
     write(folder / "foreign.model", model);
     return folder / "foreign.model";
   }
