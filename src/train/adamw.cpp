@@ -33,8 +33,6 @@ void AdamW::step(const std::vector<at::Tensor>& gradients) {
   }
 }
 
-int64_t AdamW::steps() const { return static_cast<int64_t>(groups_.at(0).steps.at(0).item<float>()); }
-
 NamedTensors AdamW::state() const {
   NamedTensors state{{"steps", groups_.at(0).steps.at(0)}};
   for (const Group& group : groups_) {

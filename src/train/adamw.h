@@ -28,7 +28,6 @@ class AdamW {
   // One update; gradients in the order of the parameters.
   void step(const std::vector<at::Tensor>& gradients);
 
-  int64_t steps() const;
   // Both moments under "first.<name>" and "second.<name>", and "steps": all that an exact continuation needs.
   NamedTensors state() const;
   void restore(const NamedTensors& state);

@@ -43,6 +43,7 @@ void Children::start(size_t key, const std::vector<std::string>& command, const 
   argv.push_back(nullptr);
   const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   FEM_CHECK(file >= 0, "sweep: ", log.string(), " cannot be written: ", std::strerror(errno));
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, as whoever started us may have left it, it would leave no status to wait for
   const pid_t self = ::getpid(), child = ::fork();
   if (child == 0) become(argv.data(), file, self);
   ::close(file);

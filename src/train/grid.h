@@ -66,8 +66,8 @@ Grid load_grid(const std::filesystem::path& path);
 // Every combination of values of a table of lists, such as {"train": {"learning_rate": [1e-3, 3e-3]}}.
 std::vector<Variant> choices_of(const nlohmann::json& settings);
 
-// Throws a sentence, which begins with whose, if a seed is one to choose by and one to report, if two runs have one
-// name, or if a cell takes over the choice of one that has other choices or does not choose.
+// Throws a sentence, which begins with whose, if a seed comes twice or is one to choose by and one to report, if two
+// runs have one name, or if a cell takes over the choice of one that has other choices or does not choose.
 void check(const Grid& grid, const std::string& whose);
 
 GridRun run_of(const Grid& grid, size_t cell, size_t choice, int64_t seed);

@@ -56,9 +56,8 @@ void check(const TrainOptions& o) {
 }
 
 Precision resolved(Precision precision) {
-  const bool has_products = bfloat16_products().starts_with("A");  // AMX or AVX512_BF16
   if (precision != Precision::kAuto) return precision;
-  return has_products ? Precision::kBfloat16 : Precision::kFloat32;
+  return has_bfloat16_products() ? Precision::kBfloat16 : Precision::kFloat32;
 }
 
 double learning_rate_at(const TrainOptions& o, int64_t step) {

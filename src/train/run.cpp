@@ -13,6 +13,7 @@
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/read_file.h"
+#include "io/versions.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 #include "train/run_folder.h"
@@ -116,7 +117,8 @@ class Run {
     const int64_t first = trainer_.steps_done();
     tell_what_a_signal_costs();
     // Before the first step if so wanted, or where a signal came before the validation.
-    if (wants_validation() && trainer_.best.validated < first && validate() && options_.keep_best) save();
+    const bool better = wants_validation() && trainer_.best.validated < first && validate();
+    if ((better && options_.keep_best) || (at_end() && trainer_.steps_done() != saved_)) save();
     while (!at_end()) {
       const Trainer::Step step = trainer_.step();
       tell_what_a_signal_costs();
@@ -232,7 +234,8 @@ void write_result(const fs::path& out, const TrainResult& result, const Goal& go
                                 {"parameters", result.parameters},
                                 {"seconds", result.seconds},
                                 {"goal", {{"measure", goal.measure}, {"larger_is_better", goal.larger_is_better}}},
-                                {"measures", json_of(result.measures)}});
+                                {"measures", json_of(result.measures)},
+                                {"versions", versions_json()}});
 }
 
 // What write_result wrote after that step; nothing if it did not come to that.
@@ -337,7 +340,7 @@ TrainResult train(const MakeTask& make_task, const TrainOptions& given, const Ru
   }
   TrainResult result;
   std::ostream silent(nullptr);
-  with_memory_remedy(options, [&] {
+  with_memory_remedy(options, trainer.micro_batch(), [&] {
     check_step_fits(trainer, options, writes ? log : silent);
     result = training.go(writes);
   });

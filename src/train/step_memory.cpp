@@ -47,13 +47,12 @@ void check_step_fits(Trainer& trainer, const TrainOptions& options, std::ostream
         << std::flush;
 }
 
-void with_memory_remedy(const TrainOptions& options, const std::function<void()>& run) {
+void with_memory_remedy(const TrainOptions& options, int64_t micro_batch, const std::function<void()>& run) {
   try {
     run();
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    FEM_CHECK(false, "train: memory ran out; ",
-              smaller_steps(options, options.micro_batch == 0 ? options.batch : options.micro_batch),
+    FEM_CHECK(false, "train: memory ran out; ", smaller_steps(options, micro_batch),
               ". --resume then goes on from the last checkpoint");
   }
 }

@@ -21,6 +21,6 @@ void check_step_fits(Trainer& trainer, const TrainOptions& options, std::ostream
                      const MemoryLimits& limits = memory_limits());
 
 // Runs a run; memory that could not be had becomes one sentence with what to do.
-void with_memory_remedy(const TrainOptions& options, const std::function<void()>& run);
+void with_memory_remedy(const TrainOptions& options, int64_t micro_batch, const std::function<void()>& run);
 
 }  // namespace fem

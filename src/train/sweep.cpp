@@ -41,6 +41,18 @@ std::optional<std::string> begun_otherwise(const fs::path& folder, int64_t steps
   return "it was begun with train.steps = " + recipe["train"]["steps"].dump() + "; remove " + folder.string();
 }
 
+// The settings of a run that its recipe left to the program, whose defaults may be others one day.
+Json defaults_in(const Json& config, const nlohmann::json& recipe) {
+  Json defaults = Json::object();
+  for (const auto& [name, value] : config.items()) {
+    if (!recipe.contains(name))
+      defaults[name] = value;
+    else if (Json inner; value.is_object() && recipe[name].is_object())
+      if (inner = defaults_in(value, recipe[name]); !inner.empty()) defaults[name] = inner;
+  }
+  return defaults;
+}
+
 class Sweep {
  public:
   Sweep(const Grid& grid, const SweepOptions& options, std::ostream& log)
@@ -181,6 +193,7 @@ class Sweep {
     if (!failure && result && result->is_object()) {
       Json line = *result;
       line["curve"] = validations_of(folder, line.value("/goal/measure"_json_pointer, ""));
+      line["defaults"] = defaults_in(recipe_of_run(folder), member.run.recipe);
       results_.add_finished(grid_, member.run, line);
       member.state = State::kFinished;
     } else if (terminated_) {

@@ -33,7 +33,6 @@ class SweepResults {
   const Json* line_of(const GridRun& run) const;
   // The same of one that finished.
   const Json* finished(const GridRun& run) const;
-  std::optional<std::string> failure(const GridRun& run) const;
 
   void add_finished(const Grid& grid, const GridRun& run, const Json& result);
   void add_failed(const Grid& grid, const GridRun& run, const std::string& error);

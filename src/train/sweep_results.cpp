@@ -57,11 +57,6 @@ const Json* SweepResults::finished(const GridRun& run) const {
   return line && has_finished(*line) ? line : nullptr;
 }
 
-std::optional<std::string> SweepResults::failure(const GridRun& run) const {
-  const Json* line = line_of(run);
-  return line && line->contains("error") ? std::optional(line->at("error").get<std::string>()) : std::nullopt;
-}
-
 void SweepResults::add(const Grid& grid, const GridRun& run, const Json& more) {
   Json line{{"run", run.name},
             {"cell", Json::object()},
