@@ -7,12 +7,16 @@ from pathlib import Path
 def read_jsonl(path: Path) -> list[dict]:
     """Every line. A last one without its end was cut short by a crash and is passed over; another bad one is told."""
     lines = []
-    for number, text in enumerate(path.read_text().splitlines(keepends=True), 1):
+    *ended, last = path.read_text().split("\n")  # not splitlines: other line ends may stand inside a string
+    for number, text in enumerate([*ended, last], 1):
         if not text.strip():
             continue
         try:
-            lines.append(json.loads(text))
+            line = json.loads(text)
         except json.JSONDecodeError:
-            if text.endswith("\n"):
-                raise SystemExit(f"{path}, line {number}: expected a JSON object, got {text[:60]!r}") from None
+            line = None
+        if isinstance(line, dict):
+            lines.append(line)
+        elif number <= len(ended):
+            raise SystemExit(f"{path}, line {number}: expected a JSON object, got {text[:60]!r}")
     return lines

@@ -133,8 +133,8 @@ def main_agreement(study: dict) -> dict | None:
     return next((one for one in study["agreements"] if one["is_average"]), next(iter(study["agreements"]), None))
 
 
-def reversals(agreements: list[dict], board: dict) -> str:
-    """Every pair that certainly stands the other way round."""
+def reversals(agreements: list[dict], board: dict, certain: bool) -> str:
+    """Every pair that stands the other way round, certainly or not."""
     rows = [
         (
             escape(one["column"] or board["measure"]),
@@ -142,13 +142,15 @@ def reversals(agreements: list[dict], board: dict) -> str:
             + [tag("td", signed(pair["published"])), tag("td", escape(pair["text"])), tag("td", str(pair["seeds"]))],
         )
         for one in agreements
-        for pair in one["certain"]
+        for pair in one["reversed"]
+        if pair["certain"] == certain
     ]
     if not rows:
         return ""
     caption = "Better minus worse in the paper's order, here with half of the 95 % interval."
     header = ["column", "the paper has", "paper", "here", "seeds"]
-    listed = tag("summary", f"Where it certainly does not: {len(rows)} {'pair' if len(rows) == 1 else 'pairs'}")
+    where = "Where it certainly does not" if certain else "Where it does not, but by chance perhaps"
+    listed = tag("summary", f"{where}: {len(rows)} {'pair' if len(rows) == 1 else 'pairs'}")
     return tag("details", listed, table(caption, header, rows))
 
 
@@ -169,8 +171,8 @@ def order_section(study: dict) -> str:
             (
                 escape(one["column"] or board["measure"]),
                 [tag("td", number(one["spearman"])), tag("td", number(one["kendall"]))]
-                + [tag("td", str(one[name])) for name in ("rows", "pairs", "same", "reversed")]
-                + [tag("td", str(len(one["certain"])))],
+                + [tag("td", str(one[name])) for name in ("rows", "pairs", "same")]
+                + [tag("td", str(len(one["reversed"]))), tag("td", str(one["certain"]))],
             )
             for one in agreements
         ]
@@ -180,7 +182,7 @@ def order_section(study: dict) -> str:
             "the difference, paired by seed, leaves out 0; nothing is corrected for the number of pairs."
         )
         parts.append(table(caption, header, rows))
-    parts.append(reversals(agreements, board))
+    parts.append(reversals(agreements, board, True) + reversals(agreements, board, False))
     return "".join(parts) + again(study["again"])
 
 
@@ -316,7 +318,7 @@ def contents(studies: list[dict]) -> str:
 
 
 def page(numbers: dict) -> str:
-    studies = [{**study, "again": f"fem report {study['place']} --out page.html"} for study in numbers["studies"]]
+    studies = numbers["studies"]
     versions = ", ".join(f"{name} {version}" for name, version in numbers["versions"].items())
     intro = (
         "Every figure below comes from records of runs, and stands beside the command that makes it again. "

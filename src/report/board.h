@@ -62,16 +62,18 @@ struct Reversal {
   std::string better, worse;        // in the paper
   std::optional<double> published;  // by how much
   Interval here;                    // better - worse
+  bool certain = false;             // the interval leaves out 0
 };
 
 // How far the order of the paper is that of one column.
 struct Agreement {
   size_t column = 0, rows = 0;
+  double least = 0, most = 0;  // of these rows, here
   std::optional<double> spearman, kendall;
-  size_t pairs = 0, same = 0;  // that the paper orders, and of these those ordered alike
-  std::vector<Reversal> reversed;
+  size_t pairs = 0, same = 0;      // that the paper orders, and of these those ordered alike
+  std::vector<Reversal> reversed;  // the certain ones first, the largest of each first
 
-  std::vector<Reversal> certain() const;  // whose interval leaves out 0, the largest first
+  size_t certain() const;  // how many
 };
 std::vector<Agreement> agreements_of(const Board& board);
 std::string sentence_of(const Board& board, const Agreement& agreement);

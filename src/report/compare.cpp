@@ -35,6 +35,15 @@ std::string text_of(const Board& board, const Reversal& reversal) {
          count_of(reversal.here.count, board.timed ? "round" : "seed", board.timed ? "rounds" : "seeds") + ")";
 }
 
+// Of the seeds that both have; some may have been added to one of them. As they are if there is none.
+std::pair<SeedValues, SeedValues> on_common_seeds(const SeedValues& a, const SeedValues& b) {
+  std::pair<SeedValues, SeedValues> common;
+  for (const auto& [seed, value] : a)
+    if (const auto other = b.find(seed); other != b.end())
+      common.first[seed] = value, common.second[seed] = other->second;
+  return common.first.empty() ? std::pair(a, b) : common;
+}
+
 }  // namespace
 
 double middle_of(const Board& board, const SeedValues& values) {
@@ -68,13 +77,9 @@ std::vector<Effect> effects_of(const Board& board) {
   return effects;
 }
 
-std::vector<Reversal> Agreement::certain() const {
-  std::vector<Reversal> certain;
-  for (const Reversal& reversal : reversed)
-    if (reversal.here.is_apart_from_zero()) certain.push_back(reversal);
-  std::stable_sort(certain.begin(), certain.end(),
-                   [](const Reversal& a, const Reversal& b) { return std::abs(a.here.mean) > std::abs(b.here.mean); });
-  return certain;
+size_t Agreement::certain() const {
+  return static_cast<size_t>(
+      std::count_if(reversed.begin(), reversed.end(), [](const Reversal& one) { return one.certain; }));
 }
 
 std::vector<Agreement> agreements_of(const Board& board) {
@@ -96,26 +101,36 @@ std::vector<Agreement> agreements_of(const Board& board) {
       for (double& place : published) place = -place;
     Agreement agreement{.column = column,
                         .rows = rows.size(),
+                        .least = *std::min_element(ours.begin(), ours.end()),
+                        .most = *std::max_element(ours.begin(), ours.end()),
                         .spearman = spearman(ours, published),
                         .kendall = kendall(ours, published)};
     for (size_t i = 0; i < rows.size(); ++i) {
       for (size_t j = 0; j < rows.size(); ++j) {
         if (sign * (published[i] - published[j]) <= 0) continue;  // i is the better one in the paper
         ++agreement.pairs;
-        const double here = sign * (ours[i] - ours[j]);
-        agreement.same += here > 0;
         const BoardCell &better = rows[i]->cells[column], &worse = rows[j]->cells[column];
-        if (here < 0)
-          agreement.reversed.push_back({rows[i]->label, rows[j]->label, published_difference(board, worse, better),
-                                        difference(worse.values, better.values)});
+        const auto [own, other] = on_common_seeds(better.values, worse.values);
+        const double here = sign * (middle_of(board, own) - middle_of(board, other));
+        agreement.same += here > 0;
+        if (here >= 0) continue;
+        const Interval interval = difference(worse.values, better.values);
+        agreement.reversed.push_back({rows[i]->label, rows[j]->label, published_difference(board, worse, better),
+                                      interval, interval.is_apart_from_zero() && sign * interval.mean < 0});
       }
     }
+    std::stable_sort(agreement.reversed.begin(), agreement.reversed.end(), [](const Reversal& a, const Reversal& b) {
+      return std::pair(a.certain, std::abs(a.here.mean)) > std::pair(b.certain, std::abs(b.here.mean));
+    });
     agreements.push_back(std::move(agreement));
   }
   return agreements;
 }
 
 std::string sentence_of(const Board& board, const Agreement& agreement) {
+  if (agreement.pairs == 0)
+    return "The paper has these " + count_of(agreement.rows, "row", "rows") + " equal; here they are from " +
+           fixed(agreement.least, board.digits) + " to " + fixed(agreement.most, board.digits) + ".";
   const std::string ordered =
       "Of " + count_of(agreement.pairs, "pair that the paper orders, ", "pairs that the paper orders, ");
   if (agreement.same == agreement.pairs)
@@ -126,13 +141,13 @@ std::string sentence_of(const Board& board, const Agreement& agreement) {
                      std::to_string(agreement.reversed.size()) + " the other way round";
   const size_t equal = agreement.pairs - agreement.same - agreement.reversed.size();
   if (equal > 0) text += ", " + std::to_string(equal) + " are equal";
-  const std::vector<Reversal> certain = agreement.certain();
+  const size_t certain = agreement.certain();
   if (agreement.reversed.empty()) return text + ".";
-  if (certain.empty()) return text + "; no 95 % interval of a reversed difference leaves out 0.";
-  text += "; in " + std::to_string(certain.size()) + " of these the 95 % interval leaves out 0: ";
-  const size_t told = std::min(certain.size(), kMostTold);
-  for (size_t i = 0; i < told; ++i) text += (i ? "; " : "") + text_of(board, certain[i]);
-  if (told < certain.size()) text += "; and " + std::to_string(certain.size() - told) + " more";
+  if (certain == 0) return text + "; no 95 % interval of a reversed difference leaves out 0.";
+  text += "; in " + std::to_string(certain) + " of these the 95 % interval leaves out 0: ";
+  const size_t told = std::min(certain, kMostTold);
+  for (size_t i = 0; i < told; ++i) text += (i ? "; " : "") + text_of(board, agreement.reversed[i]);
+  if (told < certain) text += "; and " + std::to_string(certain - told) + " more";
   return text + ".";
 }
 

@@ -88,14 +88,15 @@ Json json_of(const Board& board, const Effect& effect) {
 }
 
 Json json_of(const Board& board, const Agreement& agreement) {
-  Json certain = Json::array();
-  for (const Reversal& reversal : agreement.certain())
-    certain.push_back(
+  Json reversed = Json::array();
+  for (const Reversal& reversal : agreement.reversed)
+    reversed.push_back(
         {{"better", reversal.better},
          {"worse", reversal.worse},
          {"published", optional_json(reversal.published)},
          {"text", Summary{reversal.here.count, reversal.here.mean, reversal.here.half_width}.text(board.digits)},
-         {"seeds", reversal.here.count}});
+         {"seeds", reversal.here.count},
+         {"certain", reversal.certain}});
   return {{"column", board.columns[agreement.column].title},
           {"is_average", board.has_average && agreement.column + 1 == board.columns.size()},
           {"rows", agreement.rows},
@@ -103,8 +104,8 @@ Json json_of(const Board& board, const Agreement& agreement) {
           {"kendall", optional_json(agreement.kendall)},
           {"pairs", agreement.pairs},
           {"same", agreement.same},
-          {"reversed", agreement.reversed.size()},
-          {"certain", certain},
+          {"reversed", reversed},
+          {"certain", agreement.certain()},
           {"sentence", sentence_of(board, agreement)}};
 }
 
@@ -169,11 +170,18 @@ std::map<std::string, Json> settings_in(const Json& recipe) {
   return settings;
 }
 
+// What the program was told, and the defaults it took, where the line says them.
+Json configuration_in(const Json& line) {
+  Json all = line.value("defaults", Json::object());
+  all.merge_patch(line.at("recipe"));
+  return all;
+}
+
 // What all runs have, and what each cell has of its own.
 Json configurations_of(const Study& study) {
   std::vector<std::pair<const SweepRow*, std::map<std::string, Json>>> all;
   for (const SweepRow& row : study.rows)
-    if (!row.runs.empty()) all.emplace_back(&row, settings_in(row.runs[0]->at("recipe")));
+    if (!row.runs.empty()) all.emplace_back(&row, settings_in(configuration_in(*row.runs[0])));
   Json out{{"common", Json::object()}, {"cells", Json::array()}};
   std::set<std::string> common;
   for (const auto& [name, value] : all.empty() ? std::map<std::string, Json>() : all[0].second) {
@@ -205,6 +213,7 @@ Json json_of(const Study& study, const Claim* claim) {
            {"command", !study.command.empty() ? study.command
                        : claim                ? claim->command
                                               : ""},
+           {"again", study.again},
            {"axes", study.axes},
            {"along", claim ? claim->along : Claim().along},
            {"board", json_of(board)},

@@ -229,13 +229,29 @@ Study study_of(const fs::path& place) {
             first.dump().substr(0, 80));
 }
 
+std::string page_command(const std::vector<fs::path>& places) {
+  std::vector<std::string> words{"fem", "report"};
+  for (const fs::path& place : places) words.push_back(place.string());
+  words.insert(words.end(), {"--out", "page.html"});
+  return shell_command(words);
+}
+
 }  // namespace
 
 std::vector<Study> gather(const std::vector<fs::path>& places) {
   std::vector<Study> studies;
   std::vector<fs::path> runs;
-  for (const fs::path& place : places) is_run(place) ? runs.push_back(place) : studies.push_back(study_of(place));
-  if (!runs.empty()) studies.push_back(runs_study(runs));
+  for (const fs::path& place : places) {
+    if (is_run(place)) {
+      runs.push_back(place);
+      continue;
+    }
+    studies.push_back(study_of(place));
+    studies.back().again = page_command({place});
+  }
+  if (runs.empty()) return studies;
+  studies.push_back(runs_study(runs));
+  studies.back().again = page_command(runs);
   return studies;
 }
 

@@ -63,8 +63,9 @@ void complete(Study& study) {
     CellRuns runs{.labels = places[cell]};
     for (const Json* line : cells[cell])
       place_in(line->at("reported").get<bool>() ? runs.seeds : runs.choosing_seeds, line->at("seed").get<int64_t>());
-    // Chosen elsewhere, or nothing was to be: the newest line is of the choice that counts.
-    if (runs.choosing_seeds.empty()) runs.choices = {cells[cell].back()->at("choice")};
+    // The first of equals is chosen, or of all where nothing chooses: the one that was reported last.
+    for (auto line = cells[cell].rbegin(); line != cells[cell].rend(); ++line)
+      if ((*line)->at("reported").get<bool>()) place_in(runs.choices, (*line)->at("choice").get<std::string>());
     for (const Json* line : cells[cell])
       runs.lines[{place_in(runs.choices, line->at("choice").get<std::string>()), line->at("seed")}] = line;
     study.rows.push_back(sweep_row(runs));

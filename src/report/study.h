@@ -24,6 +24,7 @@ struct Study {
 
   std::string kind, place;  // "fem sweep", and the folder as it was named
   std::string command;      // that makes the runs again; empty if the records do not say
+  std::string again;        // the command that makes the page of this study alone
   std::vector<std::string> axes;
   std::vector<Json> lines;     // as results.jsonl of a sweep has them
   std::vector<SweepRow> rows;  // cell by cell
