@@ -58,7 +58,7 @@ void add_argmax(CLI::App& experiment) {
 
   auto arguments = std::make_shared<ArgmaxArguments>();
   app->add_option("--preset", arguments->preset, "smoke, demo, mini or paper")
-      ->check(CLI::IsMember({"smoke", "demo", "mini", "paper"}, CLI::ignore_case))
+      ->check(CLI::IsMember({"smoke", "demo", "mini", "paper"}))
       ->type_name("NAME")
       ->capture_default_str();
   const auto option = [&]<typename T>(const char* name, const char* type, const char* help, T& (*field)(ArgmaxPlan&)) {

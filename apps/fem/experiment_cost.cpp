@@ -66,7 +66,7 @@ void add_cost_experiment(CLI::App& experiment) {
       "row and round, with machine and versions).");
   const auto arguments = std::make_shared<CostArguments>();
   app->add_option("--preset", arguments->preset, "smoke, mini or paper")
-      ->check(CLI::IsMember({"smoke", "mini", "paper"}, CLI::ignore_case))
+      ->check(CLI::IsMember({"smoke", "mini", "paper"}))
       ->type_name("NAME")
       ->capture_default_str();
   app->add_option("--tables", arguments->tables, "5, 7 or both, the default")

@@ -48,7 +48,7 @@ std::shared_ptr<EnergyArguments> add_grid_options(CLI::App& app, const char* out
   const auto arguments = std::make_shared<EnergyArguments>();
   arguments->flags.out = out;
   app.add_option("--preset", arguments->preset, "smoke, mini or large")
-      ->check(CLI::IsMember({"smoke", "mini", "large"}, CLI::ignore_case))
+      ->check(CLI::IsMember({"smoke", "mini", "large"}))
       ->type_name("NAME")
       ->capture_default_str();
   add_list(app, "--variants", arguments->variants, ("Of " + variant_names() + "; default: all").c_str());
@@ -82,6 +82,8 @@ void add_language(CLI::App& energy, int& status) {
   app->callback([arguments, &status] {
     std::vector<LadderText> texts;
     for (const std::string& text : arguments->texts) texts.push_back(ladder_text(text));
+    if (arguments->flags.from.empty())
+      for (const LadderText& text : texts) expect_files(text);
     status = run(*arguments, language_grid(arguments->plan(), texts));
   });
 }

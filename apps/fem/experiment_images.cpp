@@ -55,13 +55,15 @@ void add_images_experiment(CLI::App& experiment, int& status) {
       "Ctrl-C saves all runs, and the same command goes on. Writes to --out what fem sweep writes.");
   const auto arguments = std::make_shared<ImagesArguments>();
   app->add_option("--preset", arguments->preset, "smoke, mini or paper")
-      ->check(CLI::IsMember({"smoke", "mini", "paper"}, CLI::ignore_case))
+      ->check(CLI::IsMember({"smoke", "mini", "paper"}))
       ->type_name("NAME")
       ->capture_default_str();
   app->add_option("--data", arguments->data, "The pictures, as for fem classify train; default: Debian's Fashion-MNIST")
       ->type_name("DIR");
-  add_list(*app, "--mixers", arguments->mixers, "Token mixers and priors; default: all rows of the table");
-  add_list(*app, "--letters", arguments->letters, "Of each prior in --mixers: none, C, CL, CLT, CLTG, ...");
+  CLI::Option* mixers =
+      add_list(*app, "--mixers", arguments->mixers, "Token mixers and priors; default: all rows of the table");
+  add_list(*app, "--letters", arguments->letters, "Of each prior in --mixers: none, C, CL, CLT, CLTG, ...")
+      ->needs(mixers);
   add_list(*app, "--seeds", arguments->seeds, "Seeds to report; 0 is the one to choose by. Default 1,2,3");
   add_list(*app, "--lr", arguments->learning_rates, "Learning rates to choose from; default: the preset's");
   add_sweep_flags(*app, arguments->flags);

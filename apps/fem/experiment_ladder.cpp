@@ -18,6 +18,8 @@ int run(const LadderArguments& arguments) {
   plan.mixers = mixer_rows({"attention"}, {});
   for (const MixerRow& row : mixer_rows(arguments.priors, arguments.letters)) plan.mixers.push_back(row);
   for (const std::string& text : arguments.texts) plan.texts.push_back(ladder_text(text));
+  if (arguments.flags.from.empty())
+    for (const LadderText& text : plan.texts) expect_files(text);
   const Grid grid = grid_of(plan);
   return run_sweep(grid, arguments.flags, [&](const std::vector<SweepRow>& rows) { return sweep_table(grid, rows); });
 }

@@ -48,27 +48,29 @@ void add_mad_experiment(CLI::App& experiment, int& status) {
       "\n"
       "Presets:\n"
       "  smoke   two tasks, 4 steps              checks the plumbing\n"
-      "  mini    D  64, T 16 to 48, 400 to 1,600 steps    about three hours on two cores\n"
-      "  paper   D 128, T 32 to 1,024, 66 settings, up to 20,000 steps    as published: a cluster's work\n"
+      "  mini    D  64, T 16 to 48, to 1,600 steps   about three hours on two cores\n"
+      "  paper   D 128, T 32 to 1,024, to 20,000 steps   as published: a cluster's work\n"
       "\n"
       "Examples:\n"
       "  fem experiment mad\n"
-      "  fem experiment mad --mixers softmax,gla,delta_net --letters none,C,CLTG --tasks compression\n"
-      "  fem experiment mad --mixers attention,softmax+CL --tasks fuzzy-recall --seeds 1,2,3,4,5\n"
+      "  fem experiment mad --mixers softmax,delta_net --letters none,C,CLTG\n"
+      "  fem experiment mad --tasks compression --mixers attention,softmax+CL\n"
       "  fem experiment mad --from experiments/mad   the table of what is there\n"
       "\n"
       "Ctrl-C saves all runs, and the same command goes on. Writes to --out what fem sweep writes.");
   const auto arguments = std::make_shared<MadArguments>();
   app->add_option("--preset", arguments->preset, "smoke, mini or paper")
-      ->check(CLI::IsMember({"smoke", "mini", "paper"}, CLI::ignore_case))
+      ->check(CLI::IsMember({"smoke", "mini", "paper"}))
       ->type_name("NAME")
       ->capture_default_str();
-  add_list(*app, "--mixers", arguments->mixers,
-           "Token mixers, priors, rows such as softmax+CL; default: all rows of the table");
+  CLI::Option* mixers = add_list(*app, "--mixers", arguments->mixers,
+                                 "Token mixers, priors, rows such as softmax+CL; default: all rows of the table");
   add_list(*app, "--letters", arguments->letters,
-           "Of each prior in --mixers without its own: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
+           "Of each prior in --mixers without its own: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG")
+      ->needs(mixers);
   add_list(*app, "--dialect", arguments->dialects,
-           "Of each prior in --mixers: corrected, paper, reference; default corrected");
+           "Of each prior in --mixers: corrected, paper, reference; default corrected")
+      ->needs(mixers);
   add_list(*app, "--tasks", arguments->tasks, "Such as in-context-recall,compression; default: the preset's");
   add_list(*app, "--seeds", arguments->seeds, "Seeds to report; 0 is the one to choose by. Default 1,2,3");
   add_list(*app, "--lr", arguments->learning_rates, "Learning rates to choose from; default: the preset's");

@@ -80,15 +80,16 @@ void add_tsf_experiment(CLI::App& experiment, int& status) {
       "writes.");
   const auto arguments = std::make_shared<TsfArguments>();
   app->add_option("--preset", arguments->preset, "smoke, mini, medium or paper")
-      ->check(CLI::IsMember({"smoke", "mini", "medium", "paper"}, CLI::ignore_case))
+      ->check(CLI::IsMember({"smoke", "mini", "medium", "paper"}))
       ->type_name("NAME")
       ->capture_default_str();
   app->add_option("--data", arguments->data, "Folder of ETTh1.csv and the others, or .csv.gz")
       ->type_name("DIR")
       ->capture_default_str();
-  add_list(*app, "--mixers", arguments->mixers, "Token mixers and priors; default: the preset's");
+  CLI::Option* mixers = add_list(*app, "--mixers", arguments->mixers, "Token mixers and priors; default: the preset's");
   add_list(*app, "--letters", arguments->letters,
-           "Of each prior in --mixers: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG");
+           "Of each prior in --mixers: none, C, CL, CLT, CLTG, L, LT, LTG; default none,CLTG")
+      ->needs(mixers);
   add_list(*app, "--bodies", arguments->bodies, "ridge, dlinear, patches (PatchTST), inverted (iTransformer)");
   add_list(*app, "--tables", arguments->tables, "Tables with horizons, such as 'ETTh1 96,ETTh1 192'");
   app->add_option("--input", arguments->input, "Rows that mixers read; default as published: 1024, 2048 or 4096")

@@ -19,8 +19,8 @@ void add_sweep_flags(CLI::App& app, SweepFlags& flags);
 
 // --seeds 1,2,3
 template <typename Values>
-void add_list(CLI::App& app, const char* name, Values& values, const char* help) {
-  app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->type_name("LIST");
+CLI::Option* add_list(CLI::App& app, const char* name, Values& values, const char* help) {
+  return app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->type_name("LIST");
 }
 
 // Runs what is missing of a grid, unless --from is given, and prints its table; returns the exit status.

@@ -12,9 +12,10 @@ std::string cost_of(const Grid& grid, const std::function<int64_t(const nlohmann
   int64_t runs = 0, steps = 0;
   double tokens = 0, operations = 0;
   for (size_t cell = 0; cell < grid.cells.size(); ++cell) {
-    const GridRun run = run_of(grid, cell, 0, grid.seeds[0]);
+    nlohmann::json fields = run_of(grid, cell, 0, grid.seeds[0]).recipe;
+    fields.merge_patch(grid.cells[cell].places);
     const int64_t count = runs_at(grid, cell);
-    const Recipe recipe = recipe_from_json(run.recipe);
+    const Recipe recipe = recipe_from_json(fields);
     const double tokens_of_a_run = static_cast<double>(recipe.train.steps * recipe.train.batch) *
                                    static_cast<double>(tokens_of_a_row(recipe.sections));
     int64_t parameters = 0;

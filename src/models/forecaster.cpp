@@ -15,14 +15,14 @@ namespace {
 
 at::Tensor double_vector(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 
-at::Tensor places_of_targets(const ForecasterOptions& o) {
+}  // namespace
+
+at::Tensor target_places(const ForecasterOptions& o) {
   std::vector<int64_t> places;
   for (const std::string& target : o.targets)
     places.push_back(std::find(o.columns.begin(), o.columns.end(), target) - o.columns.begin());
   return at::tensor(places, at::kLong);
 }
-
-}  // namespace
 
 const ForecastBody& forecast_body_of(ForecastBodyType type) {
   switch (type) {
@@ -83,7 +83,7 @@ BoundForecaster::BoundForecaster(const ForecasterOptions& given, const std::vect
       like_(weights.front()),
       mean_(double_vector(given.mean)),
       deviation_(double_vector(given.deviation)),
-      targets_(places_of_targets(given)),
+      targets_(target_places(given)),
       body_(forecast_body_of(given.body).bind(given, weights)) {}
 
 at::Tensor BoundForecaster::targets_of(const at::Tensor& values) const { return values.index_select(-1, targets_); }

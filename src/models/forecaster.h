@@ -8,6 +8,9 @@
 
 namespace fem {
 
+// Places of the targets among the columns of a model.
+at::Tensor target_places(const ForecasterOptions& model);
+
 // A forecaster as a function, bound to weights that somebody else holds.
 class BoundForecaster {
  public:

@@ -34,8 +34,10 @@ TEST_F(ImagesGrid, EveryMixerHasAsManyParametersAsAttention) {
   const Grid grid = grid_of(plan("mini"));
   const auto parameters = [&](size_t cell) {
     double all = 0;
-    for (const auto& [part, own] : images_entry().parameters(run_of(grid, cell, 0, 1).recipe))
-      all += static_cast<double>(own);
+    nlohmann::json recipe = run_of(grid, cell, 0, 1).recipe;
+    EXPECT_EQ(recipe["data"]["folder"], kFashionFolder);  // wherever the pictures lie
+    recipe.merge_patch(grid.cells[cell].places);
+    for (const auto& [part, own] : images_entry().parameters(recipe)) all += static_cast<double>(own);
     return all;
   };
   ASSERT_EQ(grid.cells.size(), 4);

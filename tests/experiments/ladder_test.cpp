@@ -13,7 +13,7 @@ using testing::fails_with;
 TEST(Ladder, EveryRungHasAsManyParametersAsAttentionAndItsOwnText) {
   LadderPlan plan;
   plan.mixers = mixer_rows({"attention", "softmax", "gla"}, {"none", "C", "CL", "CLT", "CLTG"});
-  plan.texts = {ladder_text("plays=a.txt"), ladder_text("wiki=b.txt,c.txt")};
+  plan.texts = {ladder_text("plays=a.txt"), ladder_text("wiki=../data/b.txt,c.txt")};
   const Grid grid = grid_of(plan);
   ASSERT_EQ(grid.cells.size(), 22U);
   int64_t attention = 0;
@@ -30,6 +30,9 @@ TEST(Ladder, EveryRungHasAsManyParametersAsAttentionAndItsOwnText) {
     EXPECT_EQ(run.recipe["train"]["seed"], 2);
     EXPECT_EQ(run.recipe["data"]["train"][0], cell % 2 == 0 ? "a.txt" : "b.txt");
     EXPECT_EQ(run.recipe["data"].contains("validation"), cell % 2 == 1);
+    // The record has names alone, and the run is told where they lie.
+    const std::string told = cell % 2 == 0 ? "/a.txt\"]" : "/../data/b.txt\"]";
+    EXPECT_TRUE(run.places.at(0).starts_with("data.train=[\"/") && run.places[0].ends_with(told)) << run.places[0];
     EXPECT_EQ(chooser_of(grid, cell), cell / 2 * 2);
   }
   EXPECT_EQ(grid.cells[20].labels[0], "gla+CLTG");
@@ -43,6 +46,7 @@ TEST(Ladder, ATextIsANameAndOneOrTwoFiles) {
   EXPECT_EQ(std::tie(text.name, text.train, text.validation), std::tuple("wiki", "b.txt", "c.txt"));
   for (const char* wrong : {"input.txt", "=input.txt", "plays="})
     EXPECT_TRUE(fails_with("--text: expected NAME=FILE", [&] { ladder_text(wrong); }));
+  EXPECT_TRUE(fails_with("expected b.txt, which --text wiki names", [&] { expect_files(text); }));
 }
 
 }  // namespace

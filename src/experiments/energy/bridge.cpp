@@ -8,6 +8,7 @@
 #include <map>
 
 #include "fem/energy.h"
+#include "fem/io/model_folder.h"
 #include "fem/ops/rms_norm.h"
 #include "fem/text/text_model.h"
 #include "io/folder_lock.h"
@@ -16,6 +17,7 @@
 #include "models/token_mixer.h"
 #include "priors/query_key.h"
 #include "util/check.h"
+#include "util/hash.h"
 
 namespace fem {
 namespace {
@@ -117,6 +119,12 @@ Json result_of(const std::vector<BridgeLayer>& layers, int64_t parameters) {
           {"curves", measures.curves}};
 }
 
+// What a result is of, besides its recipe.
+Json content_of(const BridgeModel& model, const std::string& text) {
+  const auto weights = model_folder(model.folder) / "model.safetensors";
+  return {{"weights", hex(fnv1a(read_file(weights, "bridge", kLargestBook)))}, {"text", hex(fnv1a(text))}};
+}
+
 }  // namespace
 
 std::vector<BridgeLayer> measure_bridge(LanguageModel& model, const at::Tensor& tokens) {
@@ -170,11 +178,18 @@ void run_bridge(const BridgePlan& plan, const std::filesystem::path& out) {
     const auto cell = std::find_if(grid.cells.begin(), grid.cells.end(),
                                    [&](const Cell& one) { return one.labels[0] == model.name; });
     const GridRun run = run_of(grid, static_cast<size_t>(cell - grid.cells.begin()), 0, ++counted[model.name]);
-    if (results.finished(run)) continue;
+    const Json content = content_of(model, text);
+    if (const Json* known = results.finished(run)) {
+      FEM_CHECK(known->value("content", content) == content, "bridge: ", sweep_results_path(out).string(), " has ",
+                run.name, " of other weights or another text; give another --out");
+      continue;
+    }
     TextModel loaded = load_text_model(model.folder);
     const at::Tensor tokens = rows_of(loaded.tokenizer->encode(text), plan);
     const int64_t parameters = parameter_count(language_model_parameters(loaded.model->options));
-    results.add_finished(grid, run, result_of(measure_bridge(loaded.model, tokens), parameters));
+    Json result = result_of(measure_bridge(loaded.model, tokens), parameters);
+    result["content"] = content;
+    results.add_finished(grid, run, result);
   }
 }
 

@@ -96,6 +96,8 @@ Grid language_grid(const EnergyPlan& plan, const std::vector<LadderText>& texts)
   std::vector<Variant> columns;
   for (const LadderText& text : texts) columns.push_back({text.name, changes_of(text)});
   add_cells(grid, plan, language_foot(plan.preset), columns);
+  for (size_t cell = 0; cell < grid.cells.size(); ++cell)
+    grid.cells[cell].places = places_of(texts[cell % texts.size()]);
   return grid;
 }
 

@@ -30,6 +30,7 @@ ImageColumn column_of(const std::string& preset, const std::string& model) {
   }
   ImageColumn column{"images/fashion-softmax",
                      {{"model", {{"n_layer", 2}}},
+                      {"data", {{"folder", kFashionFolder}}},
                       {"train",
                        {{"steps", 900},
                         {"warmup_steps", 45},
@@ -83,9 +84,13 @@ Grid grid_of(const ImagesPlan& plan) {
       sized["model"]["mixer"]["conv_hidden"] = sized["model"]["n_embd"].get<int64_t>() / 4;
       json changes = column.changes;
       changes.merge_patch(changes_of(mixer, sized));
-      changes.merge_patch({{"model", {{"mixer", {{"causal", false}, {"use_rope", false}}}}},
-                           {"data", {{"folder", std::filesystem::absolute(plan.folder).string()}}}});
-      grid.cells.push_back({{mixer.label(), model}, column.recipe, file, recipe, changes});
+      changes.merge_patch({{"model", {{"mixer", {{"causal", false}, {"use_rope", false}}}}}});
+      grid.cells.push_back({.labels = {mixer.label(), model},
+                            .recipe_name = column.recipe,
+                            .recipe_file = file,
+                            .recipe = recipe,
+                            .changes = changes,
+                            .places = {{"data", {{"folder", std::filesystem::absolute(plan.folder).string()}}}}});
     }
   check(grid, "images");
   return grid;

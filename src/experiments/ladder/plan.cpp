@@ -4,8 +4,20 @@
 #include "util/check.h"
 
 namespace fem {
+namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
+
+// The part of a recipe that names a text's files, each as `spell` has it.
+template <typename Spell>
+json files_of(const LadderText& text, Spell spell) {
+  json data{{"train", json::array({spell(text.train)})}};
+  if (!text.validation.empty()) data["validation"] = json::array({spell(text.validation)});
+  return {{"data", data}};
+}
+
+}  // namespace
 
 LadderText ladder_text(const std::string& assignment) {
   const size_t equals = assignment.find('='), comma = assignment.find(',', equals);
@@ -17,9 +29,17 @@ LadderText ladder_text(const std::string& assignment) {
 }
 
 json changes_of(const LadderText& text) {
-  json data{{"train", json::array({text.train})}};
-  if (!text.validation.empty()) data["validation"] = json::array({text.validation});
-  return {{"data", data}};
+  return files_of(text, [](const fs::path& file) { return file.filename().string(); });
+}
+
+json places_of(const LadderText& text) {
+  return files_of(text, [](const fs::path& file) { return fs::absolute(file).string(); });
+}
+
+void expect_files(const LadderText& text) {
+  for (const std::string& file : {text.train, text.validation})
+    FEM_CHECK(file.empty() || fs::exists(file), "ladder: expected ", file, ", which --text ", text.name,
+              " names; there is no such file");
 }
 
 Grid grid_of(const LadderPlan& plan) {
@@ -45,6 +65,7 @@ Grid grid_of(const LadderPlan& plan) {
                             .recipe_file = file,
                             .recipe = recipe,
                             .changes = changes,
+                            .places = places_of(text),
                             .chosen_at = first});
     }
   }

@@ -17,8 +17,12 @@ struct LadderText {
 // "tinyshakespeare=input.txt" or "wikitext2=train.txt,valid.txt"
 LadderText ladder_text(const std::string& assignment);
 
-// What a text changes of a recipe.
+// What a text changes of a recipe: the names of its files, and where they lie.
 nlohmann::json changes_of(const LadderText& text);
+nlohmann::json places_of(const LadderText& text);
+
+// Throws a sentence if a file is not there.
+void expect_files(const LadderText& text);
 
 struct LadderPlan {
   std::string recipe = "500k-attention";

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "io/recipe.h"
+#include "tasks/forecast/data.h"
 #include "train/options.h"
 #include "util/check.h"
 #include "util/grouped.h"
@@ -118,6 +119,12 @@ TsfBody body_of(const std::string& name) {
   return {encoder, kOwnInput, {5e-4}, 10, 3, 400, {3e-4, 1e-3}, true};
 }
 
+int64_t width_for(int64_t columns) {
+  ForecasterOptions model;
+  model.columns.resize(static_cast<size_t>(columns));
+  return with_widths(model).n_embd;
+}
+
 // For windows of so many rows.
 json training_of(const TsfPreset& preset, const TsfColumn& column, int64_t input, const TsfBody& body) {
   const int64_t batch = body.light ? kBatch : preset.batch;
@@ -147,8 +154,6 @@ const std::vector<TsfTable>& tsf_tables() {
                                             {"weather", 21, {36887, 5270, 10539}}};
   return tables;
 }
-
-int64_t tsf_input(int64_t horizon) { return horizon <= 96 ? 1024 : horizon <= 336 ? 2048 : 4096; }
 
 TsfPlan tsf_preset(const std::string& name) {
   const auto with_horizons = [](const std::vector<std::string>& tables) {
@@ -210,8 +215,8 @@ Grid grid_of(const TsfPlan& plan) {
       const TsfBody body = body_of(body_name);
       if (!body.light) model += preset.mark;
       if (plan.input > 0 && body.input == 0) model += ", input " + std::to_string(plan.input);
-      const int64_t input = body.input > 0 ? body.input : plan.input > 0 ? plan.input : tsf_input(column.horizon);
-      const int64_t width = column.table.columns < 9 ? 64 : 128;  // 32 floor(sqrt(columns))
+      const int64_t input = body.input > 0 ? body.input : plan.input > 0 ? plan.input : published_input(column.horizon);
+      const int64_t width = width_for(column.table.columns);
       json changes{{"data", data_of(preset, column, input)},
                    {"model", {{"n_embd", width}, {"mlp_width", 4 * width}}},
                    {"train", training_of(preset, column, input, body)}};
@@ -262,7 +267,8 @@ Grid ridge_grid_of(const TsfPlan& plan) {
     grid.cells.push_back(
         {.labels = {kRidge, label},
          .recipe_name = "forecast/ridge",
-         .recipe = {{"task", "forecast"}, {"data", data_of(preset_of(plan.preset), column, tsf_input(column.horizon))}},
+         .recipe = {{"task", "forecast"},
+                    {"data", data_of(preset_of(plan.preset), column, published_input(column.horizon))}},
          .places = tsf_places(plan, column.table.name)});
   }
   return grid;

@@ -18,8 +18,6 @@ struct TsfTable {
   SeriesSplit split;
 };
 const std::vector<TsfTable>& tsf_tables();
-// The published input of a horizon.
-int64_t tsf_input(int64_t horizon);
 
 struct TsfPlan {
   std::string preset;

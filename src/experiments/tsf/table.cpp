@@ -5,6 +5,7 @@
 
 #include "evaluate/forecasts.h"
 #include "io/recipe.h"
+#include "models/forecaster.h"
 #include "tasks/forecast/data.h"
 #include "tasks/forecast/task.h"
 #include "util/progress.h"

@@ -15,14 +15,15 @@ SeriesSplit split_for(const ForecastDataOptions& o, int64_t rows) {
   return split_of(rows, {o.train_rows, o.validation_rows, o.test_rows});
 }
 
-// The published inputs of horizons 96, 192 and 336, 720; a short table has a fifth of its training rows.
+// The published one; a short table has a fifth of its training rows.
 int64_t input_for(const ForecastDataOptions& o, int64_t train_rows) {
   if (o.input > 0) return o.input;
-  const int64_t published = o.horizon <= 96 ? 1024 : o.horizon <= 336 ? 2048 : 4096;
-  return std::min(published, std::max<int64_t>(train_rows / 5, 1));
+  return std::min(published_input(o.horizon), std::max<int64_t>(train_rows / 5, 1));
 }
 
 }  // namespace
+
+int64_t published_input(int64_t horizon) { return horizon <= 96 ? 1024 : horizon <= 336 ? 2048 : 4096; }
 
 Series series_of(const ForecastDataOptions& o) {
   FEM_CHECK(!o.csv.empty(), "forecast: expected a table; name it with --csv FILE");
@@ -79,13 +80,6 @@ ForecastData forecast_data(const ForecasterOptions& model, const ForecastDataOpt
 int64_t season_of(const Series& series, const ForecastDataOptions& options) {
   if (options.season > 0) return options.season;
   return series.notation ? series.notation->season(series.step) : 0;
-}
-
-at::Tensor target_places(const ForecasterOptions& model) {
-  std::vector<int64_t> places;
-  for (const std::string& target : model.targets)
-    places.push_back(std::find(model.columns.begin(), model.columns.end(), target) - model.columns.begin());
-  return at::tensor(places, at::kLong);
 }
 
 }  // namespace fem

@@ -11,6 +11,9 @@ struct ForecastData {
   Windows windows;  // of standardised values, float32
 };
 
+// Rows that the paper's models read for a horizon.
+int64_t published_input(int64_t horizon);
+
 // Throws one sentence if the table is not one that such a model can be made for.
 Series series_of(const ForecastDataOptions& options);
 
@@ -25,8 +28,5 @@ at::Tensor columns_of(const Series& series, const ForecasterOptions& model);
 
 // Rows of a season of a table; 0: unknown.
 int64_t season_of(const Series& series, const ForecastDataOptions& options);
-
-// Places of the targets among the columns of a model.
-at::Tensor target_places(const ForecasterOptions& model);
 
 }  // namespace fem

@@ -8,6 +8,7 @@
 
 #include "data/csv.h"
 #include "fem/io/model_folder.h"
+#include "models/forecaster.h"
 #include "tasks/forecast/task.h"
 #include "tasks/trained_model.h"
 #include "util/check.h"

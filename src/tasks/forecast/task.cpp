@@ -11,6 +11,7 @@
 #include "io/forecaster_config.h"
 #include "io/language_model_config.h"
 #include "io/options_json.h"
+#include "models/forecaster.h"
 #include "tasks/forecast/data.h"
 #include "tasks/trained_model.h"
 #include "util/table.h"
