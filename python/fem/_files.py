@@ -31,6 +31,11 @@ def model_folder(folder: str | os.PathLike[str]) -> Path:
     return Path(torch.ops.fem.model_folder(os.fspath(folder)))
 
 
+def best_model_folder(folder: str | os.PathLike[str]) -> Path:
+    """The same, but the best checkpoint of a run that keeps one."""
+    return Path(torch.ops.fem.best_model_folder(os.fspath(folder)))
+
+
 def check_free_for_model(folder: Path) -> None:
     """Raises if a model must not be saved there: the folder is a training run's or a checkpoint's."""
     torch.ops.fem.check_free_for_model(os.fspath(folder))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fem._files import check_free_for_model, model_folder, write_atomically
+from fem._files import best_model_folder, check_free_for_model, write_atomically
 from fem._parameters import add_parameters, parameters_of
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class TaskModel(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> Self:
         """The model of a folder, or the best (else the newest) checkpoint of a training run, in eval mode."""
-        best = Path(folder) / "best"
-        path = best.resolve() if best.is_dir() else model_folder(folder)
+        path = best_model_folder(folder)
         weights, config = cls._operator("load_{}")(os.fspath(path))
         model = cls(**json.loads(config))
         model.load_state_dict(dict(weights), assign=True)

@@ -1,5 +1,6 @@
 #include "io/language_model_config.h"
 
+#include "io/backbone_model_config.h"
 #include "io/mixer_config.h"
 #include "io/options_json.h"
 
@@ -64,13 +65,8 @@ json model_config(const LanguageModelOptions& options) {
 }
 
 LanguageModelOptions options_of_model_config(json config) {
-  FEM_CHECK(config.is_object() && config.value("model_type", json()) == kType,
-            "expected a JSON object with \"model_type\": \"", kType, "\"; it is another model's or damaged");
-  config.erase("model_type");
-  const LanguageModelOptions options = language_model_options_from_json(config);
-  for (const char* name : {"vocab_size", "n_embd", "n_head", "n_layer", "mlp_width"})
-    FEM_CHECK(config.contains(name), "expected the field ", name, ", which is missing");
-  return options;
+  return language_model_options_from_json(
+      fields_of_config(std::move(config), kType, {"vocab_size", "n_embd", "n_head", "n_layer", "mlp_width"}));
 }
 
 BackboneOptions backbone_options_from_json(const json& in) {

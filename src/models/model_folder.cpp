@@ -162,6 +162,12 @@ fs::path model_folder(const fs::path& folder) {
   return checkpoints.empty() ? folder : checkpoints.back().folder;
 }
 
+fs::path best_model_folder(const fs::path& folder) {
+  std::error_code none;
+  const fs::path best = folder / "best";
+  return fs::is_directory(best, none) ? fs::canonical(best) : model_folder(folder);
+}
+
 void check_free_for_model(const fs::path& folder) {
   std::error_code none;
   FEM_CHECK(!fs::is_directory(checkpoints_path(folder), none), "model folder: ", folder.string(),

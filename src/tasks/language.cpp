@@ -16,6 +16,7 @@
 #include "io/json.h"
 #include "io/language_model_config.h"
 #include "io/options_json.h"
+#include "tasks/trained_model.h"
 #include "train/step_memory.h"
 #include "util/shell.h"
 #include "util/table.h"
@@ -60,20 +61,6 @@ json json_of(const std::vector<TextSource>& sources) {
   json list = json::array();
   for (const TextSource& source : sources) list.push_back({{"name", source.name}, {"checksum", source.checksum}});
   return list;
-}
-
-// The parameters of one model in another would be misread, or read out of bounds.
-void check_same_model(const fs::path& folder, const json& own) {
-  const json saved = to_json(load_language_model_options(folder)).flatten(), now = own.flatten();
-  std::set<std::string> names;
-  for (const json& options : {saved, now})
-    for (const auto& [name, value] : options.items())
-      if (!name.ends_with("/dropout")) names.insert(name);  // what is dropped in training is no part of the model
-  for (const std::string& name : names) {
-    const json was = saved.value(name, json()), is = now.value(name, json());
-    FEM_CHECK(was == is, "language: model", name, " is ", was.dump(), " in ", folder.string(), ", but ", is.dump(),
-              " in the recipe; take the recipe of that model");
-  }
 }
 
 class LanguageTask final : public Task {
@@ -159,10 +146,8 @@ class LanguageTask final : public Task {
   }
 
   void load(const fs::path& folder) override {
-    check_same_model(folder, to_json(options_.model));
-    const at::NoGradGuard no_grad;
-    const std::vector<at::Tensor> saved = load_language_model(folder)->parameters(), own = model_->parameters();
-    for (size_t i = 0; i < own.size(); ++i) at::Tensor(own[i]).copy_(saved[i]);
+    const LanguageModel saved = load_language_model(folder);
+    take_parameters(*model_, to_json(options_.model), *saved, to_json(saved->options), "language", folder);
   }
 
   std::pair<std::string, int64_t> units_of_a_row() const override { return {"tokens", options_.length}; }
@@ -257,12 +242,8 @@ LanguageOptions language_options_from_json(const json& recipe) {
 }
 
 std::optional<LanguageOptions> language_options_of_run(const fs::path& model_folder) {
-  const fs::path checkpoints = fs::canonical(model_folder).parent_path();
-  const fs::path config = checkpoints.parent_path() / "config.json";
-  if (checkpoints.filename() != "checkpoints" || !fs::is_regular_file(config)) return std::nullopt;
-  const json recipe = read_json(config, "language");
-  if (!recipe.is_object() || recipe.value("task", json()) != language_entry().name) return std::nullopt;
-  return language_options_from_json(recipe);
+  const json recipe = trained_folder(model_folder, language_entry().name).recipe;
+  return recipe.is_null() ? std::nullopt : std::optional(language_options_from_json(recipe));
 }
 
 std::unique_ptr<Task> language_task(const LanguageOptions& options, const TrainOptions& train, const fs::path& start) {

@@ -18,8 +18,8 @@ struct TrainedFolder {
 // place: a run, of which the best checkpoint is taken, or a model folder.
 TrainedFolder trained_folder(const std::filesystem::path& place, const std::string& task);
 
-// Takes the parameters of a model that was saved in a folder. Its options must be these but for dropout and how the
-// mixer computes; task: who complains.
+// Takes the parameters of a model that was saved in a folder. Its options must be these but for dropout, or they would
+// be misread; task: who complains.
 void take_parameters(torch::nn::Module& model, const nlohmann::json& options, const torch::nn::Module& saved,
                      const nlohmann::json& saved_options, const std::string& task, const std::filesystem::path& folder);
 

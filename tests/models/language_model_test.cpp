@@ -252,9 +252,12 @@ TEST_F(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   const std::string bytes = read(folder / "model.safetensors");
   write(folder / "model.safetensors", bytes.substr(0, bytes.size() / 2));
   EXPECT_TRUE(fails_with("model.safetensors", loading));
+  std::string config = read(folder / "config.json");
   write(folder / "config.json", "{\"model_type\": \"gpt2\"}");
   EXPECT_TRUE(fails_with("it is another model's or damaged", loading));
   write(folder / "config.json", "{\"model_type\": \"fem_language_model\", \"n_layers\": 3}");
+  EXPECT_TRUE(fails_with("expected the field vocab_size, which is missing", loading));
+  write(folder / "config.json", config.insert(1, "\"n_layers\": 3, "));
   EXPECT_TRUE(fails_with("unknown field \"n_layers\"", loading));
   std::filesystem::remove(folder / "config.json");
   EXPECT_TRUE(fails_with("a model is a folder with config.json and model.safetensors", loading));

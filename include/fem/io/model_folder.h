@@ -28,6 +28,9 @@ ImageClassifierOptions load_image_classifier_options(const std::filesystem::path
 // both is refused.
 std::filesystem::path model_folder(const std::filesystem::path& folder);
 
+// The same, but the best checkpoint of a run that keeps one.
+std::filesystem::path best_model_folder(const std::filesystem::path& folder);
+
 // Throws if a model must not be saved there: the folder is a training run's or a checkpoint's.
 void check_free_for_model(const std::filesystem::path& folder);
 

@@ -55,6 +55,9 @@ class MadTask final : public Task {
         logits.push_back(model_.forward(data_.test.tokens.slice(0, row, std::min(row + part.batch_rows, last)),
                                         /*training=*/false));
       score.add(at::cat(logits).flatten(0, 1), data_.test.targets.slice(0, first, last).flatten());
+      if (part.on_batch)
+        part.on_batch(std::min(first + part.parts * kMadTestBatch, options_.data.test_examples),
+                      options_.data.test_examples);
     }
     return {{"nats", score.nats},
             {"targets", score.targets},
