@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/checks.h"
 #include "util/check.h"
@@ -10,7 +12,12 @@
 namespace fem {
 namespace {
 
-constexpr double kSingular = 1e-10;  // of the largest curvature
+// What counts as no curvature, of the largest: what K products round to, and 1e-10 where that is less.
+double singular_below(const at::Tensor& query) {
+  const double eps = query.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                                        : std::numeric_limits<float>::epsilon();
+  return std::max(1e-10, 10 * static_cast<double>(query.size(3)) * eps);
+}
 
 // By head, [B, H, T, K], with what all functions below are made of.
 struct Energies {
@@ -134,7 +141,8 @@ NewtonStep newton_step(const at::Tensor& query, const at::Tensor& key, const Ene
   const at::Tensor hessian = at::stack(columns, -1);
   // Where it is singular, as with fewer keys than dimensions, nothing is done along what it does not see.
   const at::Tensor step =
-      -at::matmul(at::linalg_pinv(hessian, kSingular, /*hermitian=*/true), gradient.unsqueeze(-1)).squeeze(-1);
+      -at::matmul(at::linalg_pinv(hessian, singular_below(query), /*hermitian=*/true), gradient.unsqueeze(-1))
+           .squeeze(-1);
   return {step.transpose(1, 2), at::linalg_eigvalsh(hessian).select(-1, 0).transpose(1, 2)};
 }
 
