@@ -208,7 +208,6 @@ LabelledImages LabelledImages::at(const at::Tensor& places) const {
 }
 
 ImageSet read_images(const ImageFolder& from, const std::function<void(int64_t, int64_t)>& on_picture) {
-  constexpr int64_t kLargestSide = 4096;
   FEM_CHECK(from.size >= 0 && from.size <= kLargestSide, "images: expected size from 0 to ", kLargestSide, ", got ",
             from.size);
   FEM_CHECK(from.channels == 0 || from.channels == 1 || from.channels == 3,

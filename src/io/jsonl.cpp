@@ -22,12 +22,19 @@ struct Line {
 };
 
 void for_each_line(const fs::path& path, const std::function<void(const Line&)>& visit) {
+  if (!fs::exists(path)) return;
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
+  const auto expect_readable = [&](bool fine) {
+    FEM_CHECK(fine, "cannot read ", path.string(), ": ", std::strerror(errno ? errno : EIO));
+  };
+  expect_readable(file.is_open());
   for (Line line{.number = 1}; std::getline(file, line.text); ++line.number) {
     line.ended = !file.eof();
     visit(line);
     line.begin += line.text.size() + 1;
   }
+  expect_readable(!file.bad());
 }
 
 bool ends_inside_a_line(const fs::path& path) {

@@ -19,17 +19,15 @@
 #include "ops/sequences.h"
 #include "priors/chosen.h"
 #include "util/check.h"
+#include "util/width.h"
 
 namespace fem {
 namespace {
 
-// A size that does not depend on the batch. size() would fix all of them where a graph is made.
-int64_t width_of(const at::Tensor& x, int64_t dimension) { return x.sym_size(dimension).guard_int(__FILE__, __LINE__); }
-
 // Reads one map after the other.
 template <typename ReadMap>
 at::Tensor every_map(const Heads& h, const ReadMap& read) {
-  const int64_t heads = width_of(h.value, 2), maps = width_of(h.query, 2) / heads;
+  const int64_t heads = size_of(h.value, 2), maps = size_of(h.query, 2) / heads;
   if (maps == 1) return read(h);
   std::vector<at::Tensor> reads;
   for (int64_t map = 0; map < maps; ++map)
@@ -41,7 +39,7 @@ at::Tensor every_map(const Heads& h, const ReadMap& read) {
 at::Tensor attend_to(const Heads& all, const std::optional<at::Tensor>& visible, bool causal) {
   return every_map(all, [&](const Heads& h) {
     // The fused kernel wants one width: zeros change no score.
-    const int64_t width = width_of(h.query, 3), missing = width_of(h.value, 3) - width;
+    const int64_t width = size_of(h.query, 3), missing = size_of(h.value, 3) - width;
     const auto widened = [&](const at::Tensor& rows) {
       return missing ? at::constant_pad_nd(rows, {0, missing}) : rows;
     };
@@ -176,7 +174,7 @@ std::vector<ParameterSpec> curved_attention_parameters(const MixerOptions& optio
 }
 
 at::Tensor curvature_scale(const at::Tensor& c, const Heads& h) {
-  return (c / std::sqrt(static_cast<double>(width_of(h.key, 3)))).to(h.query.scalar_type());
+  return (c / std::sqrt(static_cast<double>(size_of(h.key, 3)))).to(h.query.scalar_type());
 }
 
 at::Tensor attend(const Heads& h, const Batch& batch, bool causal, MixerState* state, const char* who) {

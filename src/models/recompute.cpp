@@ -52,6 +52,7 @@ class Recompute : public torch::autograd::Function<Recompute> {
     again->autocast = at::autocast::is_autocast_enabled(at::kCPU);
     context->saved_data["again"] = c10::IValue::make_capsule(again);
     context->save_for_backward(x.vec());
+    context->set_materialize_grads(false);
     const at::NoGradGuard no_grad;
     return f(x.vec());
   }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -34,6 +35,7 @@ void say(const char* text) { [[maybe_unused]] const auto written = ::write(STDER
 
 // Calls only what may be called in a handler.
 void on_signal(int signal) {
+  const int before = errno;  // of whatever the signal came into
   int none = 0;
   const bool first = received.compare_exchange_strong(none, signal);
   const char* loss = losses[current];
@@ -43,6 +45,7 @@ void on_signal(int signal) {
     say("\n");
   }
   if (!first) die_by(signal);
+  errno = before;
 }
 
 void set_loss(const std::string& loss) {

@@ -67,8 +67,10 @@ void force_matrix_unit(const MatrixUnit* instead) { forced = instead; }
 
 }  // namespace softmax_kernels
 
+bool has_bfloat16_products() { return softmax_kernels::matrix_unit() != nullptr; }
+
 std::string bfloat16_products() {
-  if (!softmax_kernels::matrix_unit()) return "float32 tiles (no AMX or AVX512_BF16)";
+  if (!has_bfloat16_products()) return "float32 tiles (no AMX or AVX512_BF16)";
   return at::native::cpublas::could_pack(at::kBFloat16) ? "AMX" : "AVX512_BF16";
 }
 
