@@ -213,6 +213,7 @@ def layer_calls(folder: Path) -> list[Valid]:
         "load_safetensors": lambda: {"path": tensors},
         "save_safetensors": lambda: {"path": tensors + "2", "tensors": {"x": tokens()}, "metadata": {"a": "b"}},
         "model_folder": lambda: {"folder": str(folder)},
+        "best_model_folder": lambda: {"folder": str(folder)},
         "check_free_for_model": lambda: {"folder": str(folder)},
         "backbone_parameters": lambda: {"config": backbone},
         "initialize_backbone": lambda: {"parameters": weights("backbone", backbone), "config": backbone},

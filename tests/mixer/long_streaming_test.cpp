@@ -12,7 +12,7 @@ namespace {
 using testing::close;
 using testing::PriorInDialect;
 
-constexpr int64_t kStreamed = 5000;
+constexpr int64_t kStreamed = 3000;
 
 class LongStreaming : public ::testing::TestWithParam<PriorInDialect> {
  protected:
@@ -43,7 +43,7 @@ class LongStreaming : public ::testing::TestWithParam<PriorInDialect> {
 
   // In pieces of any length, token by token for a while, and in pieces again.
   static at::Tensor streamed(FreeEnergyMixer& mixer, const at::Tensor& x) {
-    constexpr int64_t kFirst = 2000, kPast = 3500;  // of the single tokens
+    constexpr int64_t kFirst = 1200, kPast = 2000;  // of the single tokens
     at::manual_seed(7);
     MixerState state;
     std::vector<at::Tensor> parts;
