@@ -1,4 +1,6 @@
-"""Every command line in the documents and in the help is one that fem takes.
+"""Every command line in the documents and in the help is one that fem takes, and prints what they say it prints.
+
+A block after `<!-- output: fem ... -->` is some of the lines that this command prints, or all.
 
 Usage: docs_test.py path/to/fem path/to/parse_command
 """
@@ -19,6 +21,7 @@ MARKDOWN = ("*.md", "docs/**/*.md", "experiments/*/README.md")
 DOCUMENTS = [*(path for pattern in MARKDOWN for path in TREE.glob(pattern)), TREE / "scripts/demo"]
 COMMANDS = ("info", "letters", "train", "sweep", "eval", "generate", "experiment", "report", "bench", "completion")
 CALL = re.compile(r"(?<![\w./-])(?:build/|DIR/bin/)?fem (?P<words>(?:--|[a-z]).*)")
+OUTPUT = re.compile(r"<!-- output: fem (?P<words>.+) -->\n```text\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def code_of(text):
@@ -97,6 +100,17 @@ class Documents(unittest.TestCase):
                     [FEM, "train", recipe, *settings, "--parameters"], capture_output=True, text=True
                 )
                 self.assertEqual(counted.returncode, 0, counted.stderr)
+
+    def test_quoted_output_is_what_the_command_prints(self):
+        count = 0
+        for source, text in self.sources():
+            for quote in OUTPUT.finditer(text):
+                printed = subprocess.run([FEM, *shlex.split(quote["words"])], cwd=TREE, capture_output=True, text=True)
+                with self.subTest(source=source, command=quote["words"]):
+                    self.assertTrue(quote["lines"].strip())
+                    self.assertIn(quote["lines"], printed.stdout, printed.stderr)
+                count += 1
+        self.assertGreater(count, 0)
 
     def test_every_script_and_recipe_file_named_is_there(self):
         count = 0
