@@ -12,7 +12,7 @@ CONFIG = {
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 150, "ticks": False,
-             "domain": False, "gridWidth": 1, "labelPadding": 6, "tickCount": 5},
+             "domain": False, "gridWidth": 1, "labelPadding": 6, "tickCount": 5, "labelSeparation": 4},
 }  # fmt: skip
 
 
@@ -164,7 +164,13 @@ def against_paper(board: dict, column: int) -> dict:
     layers = [
         {"mark": {"type": "point", "color": BLUE, "filled": True, "size": 60},
          "encoding": {**encoding, "tooltip": tooltip}},
-        {"mark": {"type": "text", "dy": -10, "fontSize": 11}, "encoding": {**encoding, "text": {"field": "row"}}},
+        {"mark": {"type": "text", "fontSize": 11}, "encoding": {**encoding, "text": {"field": "row"}}},
     ]  # fmt: skip
     title = board["columns"][column]["title"] or board["measure"]
-    return _chart(f"{title}: the paper's figure and ours of {len(values)} rows", layers, 340, values)
+    # Vega-Lite cannot ask for Vega's placement of labels: beside their dots, and none where there is no room.
+    anchors = ["top", "bottom", "right", "left", "top-right", "top-left", "bottom-right", "bottom-left"]
+    place = {"type": "label", "size": {"signal": "[width, height]"}, "anchor": anchors, "offset": [5],
+             "avoidMarks": ["layer_0_marks"]}  # fmt: skip
+    patch = [{"op": "add", "path": "/marks/1/transform", "value": [place]}]
+    description = f"{title}: the paper's figure and ours of {len(values)} rows"
+    return _chart(description, layers, 400, values, usermeta={"embedOptions": {"patch": patch}})
