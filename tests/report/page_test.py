@@ -2,6 +2,7 @@
 
 --pictures DIR keeps screenshots: light, dark, phone and a PDF of the print."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -135,6 +136,20 @@ class Page(unittest.TestCase):
         self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), PHONE)
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('.chart:empty').length"), 0)
         self.assertEqual(self.browser.complaints(), [])
+
+    def test_names_beside_dots_do_not_cover_one_another(self):
+        for width in (1280, PHONE):
+            self.open("names", width=width, height=844)
+            names = self.browser.evaluate(
+                "[...document.querySelectorAll('.chart .mark-text.role-mark text')]"
+                ".filter((name) => name.getAttribute('opacity') !== '0').map((name) => name.getBoundingClientRect())"
+                ".map(({left, right, top, bottom}) => ({left, right, top, bottom}))"
+            )
+            self.assertGreater(len(names), 6)
+            for one, other in itertools.combinations(names, 2):
+                wide = min(one["right"], other["right"]) - max(one["left"], other["left"])
+                high = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+                self.assertFalse(wide > 1 and high > 3, (one, other))  # a box is higher than its letters
 
     def test_the_legend_hides_curves(self):
         self.open("light")
