@@ -234,6 +234,14 @@ def legend(names: list[str], shown: list[str]) -> str:
     return tag("fieldset", tag("legend", "Shown:", class_="soft"), *labels)
 
 
+def shown_first(study: dict, names: list[str]) -> list[str]:
+    """The feet and the tops of the ladders, then other rows from the first on, as many as can be told apart."""
+    feet = {effect["ladder"]: effect["from"] for effect in reversed(study["effects"])}
+    tops = {effect["ladder"]: effect["to"] for effect in study["effects"]}
+    ends = [name for name in names if name in {*feet.values(), *tops.values()}]
+    return list(dict.fromkeys([*ends, *names]))[:MOST_SHOWN]
+
+
 def curves_section(study: dict) -> str:
     if not study["curves"]:
         return ""
@@ -241,7 +249,7 @@ def curves_section(study: dict) -> str:
     titles = {column["label"]: column["title"] for column in study["board"]["columns"]}
     names = [row["label"] for row in study["board"]["rows"]]
     names = [name for name in names if any(line["row"] == name for lines in study["curves"].values() for line in lines)]
-    shown = names[:MOST_SHOWN]
+    shown = shown_first(study, names)
     parts = [tag("h3", "Curves"), tag("p", f"A line a run, against the {study['along']}.", class_="soft")]
     parts.append(legend(names, shown))
     for measure, lines in sorted(study["curves"].items(), key=lambda item: item[0] != first):

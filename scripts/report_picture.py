@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Curves of a report as a picture.
+"""Curves of a report, or what the steps of its ladders change, as a picture.
 
 Usage: report_picture.py NUMBERS.json --measures share,drop [--rows a,b] [--after STEP] --out FILE.png
+       report_picture.py NUMBERS.json --effects Average,Compress --out FILE.png
 
-NUMBERS.json is what `fem report RUN --out NUMBERS.json` writes; the curves are those of the page."""
+NUMBERS.json is what `fem report RUN --out NUMBERS.json` writes; the charts are those of the page."""
 
 import argparse
 import json
@@ -16,7 +17,7 @@ import vl_convert
 WIDTH = 300
 
 
-def picture(study: dict, measures: list[str], rows: list[str] | None, after: float) -> dict:
+def curves(study: dict, measures: list[str], rows: list[str] | None, after: float) -> list[dict]:
     names = rows or [row["label"] for row in study["board"]["rows"]]
     charts = []
     for measure in measures:
@@ -26,27 +27,56 @@ def picture(study: dict, measures: list[str], rows: list[str] | None, after: flo
             if line["row"] in names
         ]
         chart = figures.curves(measure, lines, lines[0]["column"], names, names, study["along"])
-        for name in ("$schema", "config", "autosize", "params", "transform"):  # all are shown
+        for name in ("params", "transform"):  # all are shown
             chart.pop(name)
         for layer in chart["layer"]:
             for channel in ("color", "strokeDash"):
                 layer["encoding"][channel]["legend"] = {"title": None, "orient": "bottom", "columns": 4}
-        charts.append({**chart, "width": WIDTH if len(measures) > 1 else 2 * WIDTH})
-    schema = "https://vega.github.io/schema/vega-lite/v6.json"
+        charts.append(chart)
+    return charts
+
+
+def effects(study: dict, columns: list[str]) -> list[dict]:
+    charts = []
+    for column in columns:
+        own = [effect for effect in study["effects"] if effect["column"] == column]
+        if not own:
+            known = ", ".join(dict.fromkeys(effect["column"] for effect in study["effects"])) or "none"
+            raise SystemExit(f"--effects: expected columns of the report, {known}; got {column}")
+        charts.append({**figures.forest(own, column, study["board"]["unit"]), "title": column})
+    return charts
+
+
+def picture(charts: list[dict]) -> dict:
+    """Beside one another, at one width."""
+    schema = charts[0]["$schema"]
+    for chart in charts:
+        for name in ("$schema", "config", "autosize"):
+            chart.pop(name)
+        chart["width"] = WIDTH if len(charts) > 1 else 2 * WIDTH
     return {"$schema": schema, "config": figures.CONFIG | {"background": "white"}, "hconcat": charts}
 
 
-def main(numbers: Path, measures: list[str], rows: list[str] | None, after: float, out: Path) -> None:
-    (study,) = json.loads(numbers.read_text())["studies"]
-    out.write_bytes(vl_convert.vegalite_to_png(picture(study, measures, rows, after), scale=2))
+def main(arguments: argparse.Namespace) -> None:
+    (study,) = json.loads(arguments.numbers.read_text())["studies"]
+    if arguments.effects:
+        charts = effects(study, arguments.effects)
+    else:
+        charts = curves(study, arguments.measures, arguments.rows, arguments.after)
+    arguments.out.write_bytes(vl_convert.vegalite_to_png(picture(charts), scale=2))
+
+
+def words(text: str) -> list[str]:
+    return text.split(",")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Curves of a report as a picture.")
+    parser = argparse.ArgumentParser(description="Curves or effects of a report as a picture.")
     parser.add_argument("numbers", type=Path, metavar="NUMBERS")
-    parser.add_argument("--measures", required=True, type=lambda text: text.split(","), metavar="LIST")
-    parser.add_argument("--rows", type=lambda text: text.split(","), metavar="LIST", help="default: all")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--measures", type=words, metavar="LIST", help="curves of these")
+    what.add_argument("--effects", type=words, metavar="COLUMNS", help="what each step of a ladder changes in these")
+    parser.add_argument("--rows", type=words, metavar="LIST", help="curves of these rows; default: all")
     parser.add_argument("--after", type=float, default=-math.inf, metavar="STEP", help="leave out what is before")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    arguments = parser.parse_args()
-    main(arguments.numbers, arguments.measures, arguments.rows, arguments.after, arguments.out)
+    main(parser.parse_args())

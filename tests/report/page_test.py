@@ -151,6 +151,14 @@ class Page(unittest.TestCase):
                 high = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
                 self.assertFalse(wide > 1 and high > 3, (one, other))  # a box is higher than its letters
 
+    def test_the_feet_and_tops_of_ladders_are_shown_first(self):
+        self.open("light")
+        boxes = (
+            "[...document.querySelector('.curves fieldset').querySelectorAll('input:checked')].map((box) => box.value)"
+        )
+        ends = {"softmax", "softmax+CLTG", "softmax+LTG", "gla", "gla+CLTG"}  # no gla without C was made up
+        self.assertEqual(set(self.browser.evaluate(boxes)), ends | {"delta_net", "softmax+C", "softmax+CL"})
+
     def test_the_legend_hides_curves(self):
         self.open("light")
         lines = "document.querySelector('.curves .chart').querySelectorAll('.mark-line path').length"
@@ -254,20 +262,29 @@ class Committed(unittest.TestCase):
                 json.loads(again.read_text())["studies"], committed["studies"], "make it again by its command"
             )
 
-    def test_a_picture_has_the_curves_of_every_model(self):
+    def picture(self, numbers, *words):
+        """Its width, or why there is none."""
         python = Path(os.environ.get("VIRTUAL_ENV", TREE / ".venv")) / "bin" / "python"
-        script = TREE / "scripts/report_picture.py"
+        out = Path(numbers).with_suffix(".png")
+        words = [python, TREE / "scripts/report_picture.py", numbers, *words, "--out", out]
+        made = subprocess.run(words, capture_output=True, text=True)
+        if made.returncode:
+            return made.stderr
+        self.assertEqual(out.read_bytes()[1:4], b"PNG")
+        return int.from_bytes(out.read_bytes()[16:20], "big")
+
+    def test_a_picture_has_its_charts_side_by_side(self):
         with tempfile.TemporaryDirectory() as folder:
-            numbers, out = Path(folder) / "numbers.json", Path(folder) / "picture.png"
+            numbers = Path(folder) / "numbers.json"
             self.assertEqual(fem("report", TREE / "experiments/energy/bridge", "--out", numbers).returncode, 0)
-            sizes = []
-            for measures in ("share,drop", "share,drop,cosine"):
-                words = [python, script, numbers, "--measures", measures, "--out", out]
-                made = subprocess.run(words, capture_output=True)
-                self.assertEqual(made.returncode, 0, made.stderr)
-                self.assertEqual(out.read_bytes()[1:4], b"PNG")
-                sizes.append(int.from_bytes(out.read_bytes()[16:20], "big"))  # its width
-            self.assertGreater(sizes[1], 1.4 * sizes[0], "charts side by side")
+            two, three = (self.picture(numbers, "--measures", what) for what in ("share,drop", "share,drop,cosine"))
+            self.assertGreater(three, 1.4 * two)
+            self.assertIn("got Average", self.picture(numbers, "--effects", "Average"))
+            self.assertEqual(fem("report", TREE / "experiments/mad", "--out", numbers).returncode, 0)
+            two, three = (
+                self.picture(numbers, "--effects", what) for what in ("Average,Compress", "Average,Compress,Memorize")
+            )
+            self.assertGreater(three, 1.4 * two)
 
 
 if __name__ == "__main__":
