@@ -63,11 +63,12 @@ Decays decays_of(const at::Tensor& log_decay, const std::optional<at::Tensor>& r
   if (restart) sequence = chunks.split(restart->unsqueeze(-1)).cumsum(-1);
   const at::Tensor g =
       log_decay.defined() ? chunks.split(log_decay).cumsum(-1) : at::zeros_like(sequence, like.options());
-  at::Tensor exponent = g.unsqueeze(-1) - g.unsqueeze(-2);
-  at::Tensor unseen = at::ones_like(exponent, exponent.options().dtype(at::kBool)).triu(1);
+  const c10::SymInt length = g.sym_size(-1);
+  at::Tensor unseen = at::ones_symint({length, length}, g.options().dtype(at::kBool)).triu(1);
   if (restart) unseen = unseen.logical_or(sequence.unsqueeze(-1) != sequence.unsqueeze(-2));
-  // Before exp: what lies ahead may be of any size.
-  Decays decays{exponent.masked_fill(unseen, -INFINITY).exp(), g.exp()};
+  // Before exp: what lies ahead may be of any size. Added, for all heads at once, it has no gradient to take back.
+  const at::Tensor ahead = at::zeros_like(unseen, g.options()).masked_fill(unseen, -INFINITY);
+  Decays decays{(g.unsqueeze(-1) - g.unsqueeze(-2) + ahead).exp(), g.exp()};
   if (restart) decays.from_before = decays.from_before.masked_fill(sequence != 0, 0);
   return decays;
 }
@@ -91,7 +92,8 @@ struct Chunked {
   };
   Writes writes(bool after_state) const {
     if (!strength.defined()) return {value, {}};
-    const at::Tensor system = rows_times(times(at::matmul(key, key.transpose(-2, -1)), decays.between), strength);
+    const at::Tensor weighted = rows_times(key, strength);  // keys are narrower than the system
+    const at::Tensor system = times(at::matmul(weighted, key.transpose(-2, -1)), decays.between);
     const at::Tensor right = after_state ? at::cat({value, rows_times(key, decays.from_before)}, -1) : value;
     // Only what is below the diagonal is read.
     const at::Tensor solved = at::linalg_solve_triangular(system, rows_times(right, strength), /*upper=*/false,
