@@ -41,6 +41,24 @@ TEST(Ladder, EveryRungHasAsManyParametersAsAttentionAndItsOwnText) {
   EXPECT_EQ(full["mixer"]["prior_type"], "gla");
 }
 
+TEST(Ladder, ItsTableHasALineAMixerAndLeavesOutWhatHasNotEnded) {
+  const Grid grid{.axes = {"mixer", "text"}, .seeds = {1, 2}};
+  const auto row = [](const char* mixer, const char* text, std::vector<double> losses) {
+    SweepRow made{.labels = {mixer, text}};
+    if (losses.empty()) return made;
+    made.choice = "learning_rate=0.003";
+    made.parameters = 543168;
+    made.measures = {{"perplexity", summarize({9.0, 9.0})}, {"loss", summarize(losses)}};
+    return made;
+  };
+  EXPECT_EQ(ladder_table(grid, {row("attention", "plays", {1.5, 1.7}), row("attention", "wiki", {1.25}),
+                                row("softmax+C", "plays", {}), row("softmax+C", "wiki", {})}),
+            "mixer      parameters               chosen            plays  wiki\n"
+            "---------  ----------  -------------------  ---------------  ----\n"
+            "attention     543,168  learning_rate=0.003  1.6000 ± 0.1000     -\n"
+            "softmax+C           -                    -                -     -\n");
+}
+
 TEST(Ladder, ATextIsANameAndOneOrTwoFiles) {
   const LadderText text = ladder_text("wiki=b.txt,c.txt");
   EXPECT_EQ(std::tie(text.name, text.train, text.validation), std::tuple("wiki", "b.txt", "c.txt"));

@@ -2,6 +2,7 @@
 
 #include "io/recipe.h"
 #include "util/check.h"
+#include "util/table.h"
 
 namespace fem {
 namespace {
@@ -71,6 +72,26 @@ Grid grid_of(const LadderPlan& plan) {
   }
   check(grid, "ladder");
   return grid;
+}
+
+std::string ladder_table(const Grid& grid, const std::vector<SweepRow>& rows) {
+  std::vector<std::string> texts;  // every mixer has one row for each, in this order
+  for (const SweepRow& row : rows)
+    if (row.labels[0] == rows[0].labels[0]) texts.push_back(row.labels[1]);
+  std::vector<std::string> header{"mixer", "parameters", "chosen"};
+  header.insert(header.end(), texts.begin(), texts.end());
+  Table table(header);
+  for (auto first = rows.begin(); first != rows.end(); first += static_cast<ptrdiff_t>(texts.size())) {
+    std::vector<std::string> line{first->labels[0], first->parameters > 0 ? grouped(first->parameters) : "-",
+                                  first->choice.empty() ? "-" : first->choice};
+    for (size_t text = 0; text < texts.size(); ++text) {
+      line.emplace_back("-");
+      for (const auto& [measure, summary] : first[static_cast<ptrdiff_t>(text)].measures)
+        if (measure == "loss" && summary.count == grid.seeds.size()) line.back() = summary.text(4);
+    }
+    table.add(line);
+  }
+  return table.str();
 }
 
 }  // namespace fem

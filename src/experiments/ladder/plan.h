@@ -37,4 +37,7 @@ struct LadderPlan {
 // Axes mixer and text. The first text chooses a mixer's learning rate for all.
 Grid grid_of(const LadderPlan& plan);
 
+// A line a mixer, its loss on every text a column: mean ± standard error, where all seeds have ended.
+std::string ladder_table(const Grid& grid, const std::vector<SweepRow>& rows);
+
 }  // namespace fem
