@@ -138,18 +138,24 @@ at::Tensor BoundBackbone::run(const at::Tensor& x, const Call& call) const {
       stream = block.mlp(block.mix(stream, call.batch, past, call.training), call.training);
     }
   }
-  const at::Tensor y = rms_norm(stream.x, norm_, options_.norm_eps);
+  return stream.x;
+}
+
+at::Tensor BoundBackbone::norm(const at::Tensor& x) const { return rms_norm(x, norm_, options_.norm_eps); }
+
+at::Tensor BoundBackbone::operator()(const at::Tensor& x, const Call& call) const {
+  const at::Tensor y = norm(blocks(x, call));
   if (call.trace) call.trace->emplace_back("norm", y);
   return y;
 }
 
-at::Tensor BoundBackbone::operator()(const at::Tensor& x, const Call& call) const {
+at::Tensor BoundBackbone::blocks(const at::Tensor& x, const Call& call) const {
   check(x, call);
   if (!call.state) {
     if (const auto rows = as_batch(x, call.batch)) {
       Call plain = call;
       plain.batch = {};
-      return (*this)(*rows, plain).view(x.sizes());
+      return blocks(*rows, plain).view(x.sizes());
     }
     return run(x, call);
   }

@@ -21,7 +21,9 @@ class BoundBackbone {
     bool recompute = false;
     Trace* trace = nullptr;  // takes what is made
   };
-  at::Tensor operator()(const at::Tensor& x, const Call& call) const;
+  at::Tensor operator()(const at::Tensor& x, const Call& call) const;  // norm(blocks(x, call))
+  at::Tensor blocks(const at::Tensor& x, const Call& call) const;
+  at::Tensor norm(const at::Tensor& x) const;
 
  private:
   at::Tensor run(const at::Tensor& x, const Call& call) const;

@@ -1,8 +1,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "io/temporary_folder.h"
 #include "support/error_text.h"
+#include "support/tolerance.h"
 #include "tasks/mad/data.h"
 #include "tasks/mad/generator.h"
 #include "tasks/mad/model.h"
@@ -81,14 +84,32 @@ TEST_F(Mad, EveryEpochReadsEveryExampleOnce) {
   EXPECT_GT(std::abs(first - second), 1e-3);  // in another order
 }
 
-TEST_F(Mad, TheDecoderReadsOnlyTheLastHiddenState) {
+TEST_F(Mad, TheAutoencoderIsThePublishedOne) {
   const MadOptions options = small_mad(MadKind::kCompression);
   const MadModel model(options, 0);
-  const at::Tensor tokens = at::randint(0, 15, {1, 14}, at::kLong);
-  at::Tensor other = tokens.clone();
-  other.select(1, 13).fill_(tokens[0][13].item<int64_t>() == 3 ? 4 : 3);
-  const at::Tensor difference = (model.forward(tokens, false) - model.forward(other, false)).abs().amax(-1);
-  EXPECT_TRUE(difference.gt(0).all().item<bool>());  // of all places, the first included
+  // Starting at one, norms would not be missed.
+  std::map<std::string, at::Tensor> named;
+  for (size_t i = 0; i < model.specs().size(); ++i) {
+    const at::Tensor& parameter = model.parameters()[i];
+    if (parameter.dim() == 1) parameter.data().add_(at::rand_like(parameter));
+    named[model.specs()[i].name] = parameter;
+  }
+  const at::Tensor tokens = at::randint(0, 15, {2, 14}, at::kLong);
+  const Trace trace = model.trace(tokens);
+  const auto norm = [&](const at::Tensor& x, const std::string& name) {
+    return x * (x.square().mean(-1, true) + options.model.norm_eps).rsqrt() * named.at(name + ".weight");
+  };
+  // The last token's stream as the blocks leave it, not normed, and the places: all that a decoder is given.
+  const at::Tensor last = found(trace, "blocks." + std::to_string(options.model.n_layer - 1) + ".mlp").slice(1, -1);
+  at::Tensor x = last + sine_positions(14, options.model.n_embd);
+  for (const char* layer : {"decoder.0", "decoder.1"}) {
+    const std::string name = std::string(layer) + ".linear";
+    x = at::gelu(
+        at::linear(norm(x, std::string(layer) + ".norm"), named.at(name + ".weight"), named.at(name + ".bias")));
+  }
+  const at::Tensor logits = at::linear(norm(x, "norm"), named.at("head.weight"), named.at("head.bias"));
+  EXPECT_TRUE(testing::close(model.forward(tokens, false), logits, testing::kFloat32Layer));
+
   const at::Tensor positions = sine_positions(5, 8);
   EXPECT_NEAR(positions[3][0].item<double>(), std::sin(3.0), 1e-6);
   EXPECT_NEAR(positions[3][3].item<double>(), std::sin(3e-4), 1e-6);

@@ -26,7 +26,6 @@ std::vector<ParameterSpec> mad_parameters(const MadOptions& o) {
       specs.push_back(norm_spec(name + ".norm.weight", width));
       declare_linear(specs, name + ".linear", width, width, /*bias=*/true);
     }
-    specs.push_back(norm_spec("head_norm.weight", width));
   }
   declare_linear(specs, "head", width, o.data.vocab_size, /*bias=*/true);
   return specs;
@@ -41,10 +40,8 @@ MadModel::MadModel(const MadOptions& o, int64_t seed) : options_(o.model), specs
   const auto blocks = static_cast<int64_t>(backbone_parameters(o.model).size());
   backbone_ = std::make_unique<BoundBackbone>(o.model, std::vector<at::Tensor>(next, next + blocks));
   next += blocks;
-  if (o.data.kind == MadKind::kCompression) {
+  if (o.data.kind == MadKind::kCompression)
     for (int layer = 0; layer < kDecoderLayers; ++layer, next += 3) decoder_.push_back({next[0], next[1], next[2]});
-    head_norm_ = *next++;
-  }
   head_ = *next++;
   head_bias_ = *next;
 }
@@ -56,18 +53,19 @@ at::Tensor sine_positions(int64_t tokens, int64_t width) {
   return at::cat({angles.sin(), angles.cos()}, 1).to(at::kFloat);
 }
 
-at::Tensor MadModel::decode(const at::Tensor& hidden) const {
-  at::Tensor x = hidden.slice(1, -1) + sine_positions(hidden.size(1), hidden.size(2));
+at::Tensor MadModel::decode(const at::Tensor& encoded) const {
+  at::Tensor x = encoded.slice(1, -1) + sine_positions(encoded.size(1), encoded.size(2));
   for (const Layer& layer : decoder_)
     x = at::gelu(at::linear(rms_norm(x, layer.norm, options_.norm_eps), layer.weight, layer.bias));
-  return rms_norm(x, head_norm_, options_.norm_eps);
+  return x;
 }
 
 at::Tensor MadModel::run(const at::Tensor& tokens, bool training, Trace* trace) const {
   const at::Tensor embedded = at::embedding(embedding_, tokens);
   if (trace) trace->emplace_back("embedding", embedded);
-  at::Tensor hidden = (*backbone_)(embedded, {.training = training, .trace = trace});
-  if (!decoder_.empty()) hidden = decode(hidden);
+  const BoundBackbone::Call call{.training = training, .trace = trace};
+  const at::Tensor hidden =
+      decoder_.empty() ? (*backbone_)(embedded, call) : backbone_->norm(decode(backbone_->blocks(embedded, call)));
   const at::Tensor logits = at::linear(hidden, head_, head_bias_);
   if (trace) trace->emplace_back("logits", logits);
   return logits;

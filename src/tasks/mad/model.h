@@ -11,8 +11,9 @@
 
 namespace fem {
 
-// Embedding, backbone, and a head with a bias of its own weights. For compression the head reads, for every place, what
-// a two-layer decoder makes of the last hidden state plus the place's sines and cosines.
+// Embedding, backbone, and a head with a bias of its own weights. For compression a two-layer decoder stands between
+// the blocks and their norm: it reads, for every place, what the blocks made of the last token plus the place's sines
+// and cosines.
 class MadModel {
  public:
   MadModel(const MadOptions& options, int64_t seed);  // of the initial parameters
@@ -26,7 +27,7 @@ class MadModel {
 
  private:
   at::Tensor run(const at::Tensor& tokens, bool training, Trace* trace) const;
-  at::Tensor decode(const at::Tensor& hidden) const;
+  at::Tensor decode(const at::Tensor& encoded) const;
 
   const BackboneOptions options_;
   std::vector<ParameterSpec> specs_;
@@ -36,7 +37,6 @@ class MadModel {
     at::Tensor norm, weight, bias;
   };
   std::vector<Layer> decoder_;
-  at::Tensor head_norm_;  // of the decoder's output; the backbone norms its own
   std::unique_ptr<const BoundBackbone> backbone_;
 };
 
