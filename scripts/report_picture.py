@@ -79,4 +79,7 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=words, metavar="LIST", help="curves of these rows; default: all")
     parser.add_argument("--after", type=float, default=-math.inf, metavar="STEP", help="leave out what is before")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    main(parser.parse_args())
+    arguments = parser.parse_args()
+    if arguments.effects and (arguments.rows or arguments.after > -math.inf):
+        parser.error("--rows and --after are for the curves of --measures; leave them out with --effects")
+    main(arguments)

@@ -280,6 +280,7 @@ class Committed(unittest.TestCase):
             two, three = (self.picture(numbers, "--measures", what) for what in ("share,drop", "share,drop,cosine"))
             self.assertGreater(three, 1.4 * two)
             self.assertIn("got Average", self.picture(numbers, "--effects", "Average"))
+            self.assertIn("are for the curves", self.picture(numbers, "--effects", "Average", "--rows", "attention"))
             self.assertEqual(fem("report", TREE / "experiments/mad", "--out", numbers).returncode, 0)
             two, three = (
                 self.picture(numbers, "--effects", what) for what in ("Average,Compress", "Average,Compress,Memorize")
